@@ -41,8 +41,8 @@ struct alignas(kCacheLine) ControlSegment {
     std::uint64_t output = kNowhere;  ///< set if the others may write the output there
   };
   static_assert(sizeof(BufferOffsets) <= kLargestInLine);
-  /// Bytes of the largest input that lies in a slot, whose lines are asked for early. Beyond it that
-  /// costs more than it saves (measured: 8 and 16 KiB), so larger inputs go through the ring.
+  /// Bytes of the largest input that lies in a slot, whose lines are asked for early. Beyond it
+  /// that costs more than it saves (measured: 8 and 16 KiB), so larger inputs go through the ring.
   static constexpr std::size_t kLargestInSlot = 4 << 10;
   struct alignas(kCacheLine) Slot {
     Line line;

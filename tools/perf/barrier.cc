@@ -19,10 +19,11 @@ struct Barrier::Line {
 
 Result<std::unique_ptr<Barrier>> Barrier::open() {
   if (local_size() < size()) {
-    return Error{ErrorCode::kUnsupported,
-                 fmt::format("{} of the {} ranks are on rank {}'s host, and the barrier is memory of "
-                             "one host; start all ranks on one",
-                             local_size(), size(), rank())};
+    return Error{
+        ErrorCode::kUnsupported,
+        fmt::format("{} of the {} ranks are on rank {}'s host, and the barrier is memory of "
+                    "one host; start all ranks on one",
+                    local_size(), size(), rank())};
   }
   auto memory = SharedLines::open(0, true, static_cast<std::size_t>(size()) * sizeof(Line));
   if (memory == nullptr) {
