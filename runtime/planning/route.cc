@@ -152,8 +152,9 @@ bool moves_through_windows(const ScheduleRequest& request, const Resources& reso
                            DataType type) {
   if (!resources.maps_windows || resources.size == 1) return false;
   const std::size_t element = size_of(type);
-  const std::size_t by_messages =
-      gathers_or_scatters(request.kind) ? kGatherByMessages : kMoveByMessages;
+  const std::size_t by_messages = request.kind == OperationKind::kGather    ? kGatherByMessages
+                                  : request.kind == OperationKind::kScatter ? kScatterByMessages
+                                                                            : kMoveByMessages;
   // All-reduces and messages between two ranks have no counts.
   const std::uint64_t elements =
       request.kind == OperationKind::kBroadcast ? request.count : sum_of(request.counts);

@@ -34,9 +34,11 @@ inline constexpr std::size_t kTwoRankExchange = 1 << 10;
 /// Largest move (no sum) by messages inside a host, of all ranks together: up to here a message
 /// costs less than the signals of a block in the windows.
 inline constexpr std::size_t kMoveByMessages = 16 << 10;
-/// As kMoveByMessages, for gathers and scatters, whose data goes one way: sender and receiver of a
-/// message copy at the same time, and the reader of a window waits until its owner has packed.
-inline constexpr std::size_t kGatherByMessages = 256 << 10;
+/// As kMoveByMessages, for scatters, whose data goes one way: sender and receiver of a message copy
+/// at the same time, and the reader of a window waits until its owner has packed.
+inline constexpr std::size_t kScatterByMessages = 256 << 10;
+/// As kScatterByMessages, for gathers: the root does most of the copying either way.
+inline constexpr std::size_t kGatherByMessages = 1 << 20;
 /// A block that is moved through a window and not summed stays in the second-level cache.
 inline constexpr std::size_t kMovedBlock = 256 << 10;
 /// Least block of data that goes one way; shorter ones cost more signals than they hide waiting.

@@ -171,7 +171,7 @@ TEST_P(Moves, WideRowsArriveAtAndFromEveryRoot) {
   run_local_world(size(), [&](int rank, Runtime& runtime) {
     for (int step = 0; step < kSteps; ++step)
       for (const auto& [kind, wider] :
-           {std::pair(OperationKind::kGather, 67), std::pair(OperationKind::kScatter, 401)})
+           {std::pair(OperationKind::kGather, 201), std::pair(OperationKind::kScatter, 401)})
         for (const Placement placement :
              {Placement::kApart, Placement::kAtItsPlace, Placement::kSameStart}) {
           const auto its = static_cast<Placement>((static_cast<int>(placement) + rank) % 3);

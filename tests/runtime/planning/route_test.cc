@@ -125,8 +125,8 @@ std::vector<Row> rows() {
        "schedule messages"},
       {"negotiated_broadcast_above", quad, kBroadcast, kNegotiated, false, 16 * kKiB + 4,
        "schedule mapped"},
-      {"gather_64K", quad, kGather, kNegotiated, false, 64 * kKiB, "schedule messages"},
-      {"gather_above", quad, kGather, kNegotiated, false, 64 * kKiB + 4, "schedule mapped"},
+      {"gather_256K", quad, kGather, kNegotiated, false, 256 * kKiB, "schedule messages"},
+      {"gather_above", quad, kGather, kNegotiated, false, 256 * kKiB + 4, "schedule mapped"},
       {"scatter_256K", quad, kScatter, kNegotiated, false, 256 * kKiB, "schedule messages"},
       {"scatter_above", quad, kScatter, kNegotiated, false, 256 * kKiB + 16, "schedule mapped"},
       {"gather_without_windows", without_windows(4), kGather, kNegotiated, false, kMiB,
@@ -256,9 +256,9 @@ TEST(RouteProperties, WhatGoesOneWayHasShorterBlocks) {
            kPipelineSlots;
   };
   EXPECT_EQ(block(kAllgather, 256 * kKiB, 2), 256 * kKiB);
-  EXPECT_EQ(block(kGather, 256 * kKiB, 2), 64 * kKiB);
+  EXPECT_EQ(block(kGather, 768 * kKiB, 2), 192 * kKiB);
   EXPECT_EQ(block(kGather, 256 * kKiB, 5), 256 * kKiB) << "the other ranks pack meanwhile";
-  EXPECT_EQ(block(kGather, 132 * kKiB, 2), 64 * kKiB);
+  EXPECT_EQ(block(kGather, 516 * kKiB, 2), 160 * kKiB);
   EXPECT_EQ(block(kGather, 64 * kMiB, 2), 256 * kKiB);
   EXPECT_EQ(block(kScatter, 512 * kKiB, 2), 64 * kKiB);
   EXPECT_EQ(block(kScatter, 288 * kKiB, 3), 128 * kKiB) << "two pieces of it";
