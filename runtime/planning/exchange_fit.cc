@@ -40,9 +40,10 @@ Ends cheapest(std::span<const ExchangeTimes> rows, std::size_t most_one_hop,
   return best;
 }
 
-/// Bytes of the largest all-reduce before the row `end`; half of the first row's before that one.
-std::size_t bytes_below(std::span<const ExchangeTimes> rows, std::size_t end) {
-  return end == 0 ? rows.front().bytes / 2 : rows[end - 1].bytes;
+/// Bytes of the largest all-reduce before the row `end`; before the first one, what is not measured
+/// keeps its limit.
+std::size_t bytes_below(std::span<const ExchangeTimes> rows, std::size_t end, std::size_t limit) {
+  return end == 0 ? std::min(limit, rows.front().bytes - 1) : rows[end - 1].bytes;
 }
 
 std::size_t rows_up_to(std::span<const ExchangeTimes> rows, std::size_t bytes) {
@@ -58,14 +59,16 @@ ExchangeLimits fitted(ExchangeLimits limits, std::span<const ExchangeTimes> time
   const auto privates = static_cast<std::size_t>(arena - times.begin());
   if (const auto rows = times.first(privates); !rows.empty()) {
     const Ends ends = cheapest(rows, rows.size(), 0);
-    limits.one_shot = bytes_below(rows, ends.one_hop);
-    if (ends.two_hops < rows.size()) limits.copied = bytes_below(rows, ends.two_hops);
+    limits.one_shot = bytes_below(rows, ends.one_hop, limits.one_shot);
+    if (ends.two_hops < rows.size())
+      limits.copied = bytes_below(rows, ends.two_hops, limits.copied);
   }
   if (const auto rows = times.subspan(privates); !rows.empty()) {
     const Ends ends =
         cheapest(rows, rows_up_to(rows, limits.one_shot), rows_up_to(rows, limits.copied));
     limits.two_shot_in_arena = ends.one_hop == rows.size() ? SIZE_MAX : rows[ends.one_hop].bytes;
-    if (ends.two_hops < rows.size()) limits.in_arena = bytes_below(rows, ends.two_hops);
+    if (ends.two_hops < rows.size())
+      limits.in_arena = bytes_below(rows, ends.two_hops, limits.in_arena);
   }
   return limits;
 }

@@ -69,6 +69,15 @@ TEST(ExchangeFit, ADisturbedSizeDoesNotDecide) {
   EXPECT_EQ(fitted(defaults(), times).one_shot, 32 * KiB);
 }
 
+// With many ranks, one hop ends below all sizes that are measured.
+TEST(ExchangeFit, WhatIsNotMeasuredKeepsItsLimit) {
+  const ExchangeLimits many = exchange_limits(64, true, ExchangeUse::kByCost);
+  const std::vector<ExchangeTimes> times = {{4 * KiB, false, 30, 9, 20},
+                                            {128 * KiB, false, 900, 40, 50}};
+  EXPECT_EQ(fitted(many, times).one_shot, many.one_shot);
+  EXPECT_EQ(fitted(many, times).copied, many.copied);
+}
+
 TEST(ExchangeFit, NoWayThatIsNotThere) {
   const std::vector<ExchangeTimes> times = {{4 * KiB, true, 2, 1, 9},
                                             {256 * KiB, true, kNever, 9, 8},
