@@ -153,7 +153,7 @@ class Runtime {
   };
   class Trial;
   /// Collective over the world, before its first call: measures all-reduces inside the host by each
-  /// way, at most for about 30 ms, and sets from which size which way is taken.
+  /// way, at most for about 40 ms, and sets from which size which way is taken.
   Status choose_exchange(Bootstrap& bootstrap, Deadline deadline);
   /// The process set of an in-order call, which cannot be removed meanwhile; null for the world.
   using Within = std::unique_ptr<Group, Leave>;

@@ -73,8 +73,8 @@ struct RuntimeInfo {
   LinkInfo across;                          ///< between hosts
   std::vector<AllreduceChoice> allreduces;  ///< algorithms of the world, from 0 bytes on
   /// By which one_shot_bytes, two_shot_bytes and two_shot_shared_bytes were chosen. Empty where
-  /// constants decide: ranks on several hosts, ranks without cores of their own, KOLO_ALGORITHM,
-  /// KOLO_DETERMINISTIC.
+  /// constants decide: ranks on several hosts, ranks without cores of their own or disturbed by
+  /// others, KOLO_ALGORITHM, KOLO_DETERMINISTIC.
   std::vector<AllreduceTimes> allreduce_times;
   /// Routes of host memory, and of device memory if this rank has a device, from 0 bytes on. Rows
   /// of one call are by size.
