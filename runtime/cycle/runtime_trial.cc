@@ -5,12 +5,12 @@
 #include "runtime/cycle/runtime.h"
 #include "runtime/planning/exchange_fit.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <sstream>
+#include <memory>
+#include <span>
+#include <vector>
 
 namespace kolo {
 namespace {
@@ -32,13 +32,6 @@ constexpr Way kWays[] = {{ExchangeUse::kOneShot, &ExchangeTimes::one_shot_us},
                          {ExchangeUse::kTwoShot, &ExchangeTimes::two_shot_us},
                          {ExchangeUse::kTwoRankOnly, &ExchangeTimes::schedule_us}};
 
-std::string encode(const std::vector<ExchangeTimes>& rows) {
-  std::string text;
-  for (const ExchangeTimes& row : rows)
-    for (const Way& way : kWays) text += fmt::format("{} ", row.*way.time);
-  return text;
-}
-
 }  // namespace
 
 /// A process set of all ranks in the world's partition, for the time of the trial.
@@ -47,12 +40,13 @@ class Runtime::Trial {
   Trial(Runtime& runtime, Group& group) : runtime_(runtime), group_(group) {}
 
   /// Appends a row for each size, while there is time.
-  Status time(const std::shared_ptr<std::byte>& memory, bool in_arena, std::size_t most) {
+  Status time(std::byte* memory, bool in_arena, std::size_t most) {
     for (std::size_t bytes = kLeast; bytes <= most && !is_late_; bytes *= 2) {
       ExchangeTimes row{.bytes = bytes, .in_arena = in_arena};
       for (int turn = 0; turn < kTurns && !is_late_; ++turn) {
-        KOLO_TRY(take_turns(memory.get(), row));
-        KOLO_ASSIGN(const double elapsed, most_of(Microseconds(Clock::now() - begun_).count()));
+        KOLO_TRY(take_turns(memory, row));
+        double elapsed = Microseconds(Clock::now() - begun_).count();
+        KOLO_TRY(take_largest({&elapsed, 1}));
         is_late_ = elapsed > kBudget.count();
       }
       rows_.push_back(row);
@@ -62,13 +56,22 @@ class Runtime::Trial {
   /// The time was up before all was measured; equal on all ranks.
   bool is_late() const { return is_late_; }
 
-  /// The largest number of all ranks.
-  Result<double> most_of(double number) {
-    KOLO_TRY(call(&number, 1, DataType::kFloat64, ReduceOp::kMax));
-    return number;
+  /// Replaces each number by the largest of all ranks.
+  Status take_largest(std::span<double> numbers) {
+    return call(numbers.data(), numbers.size(), DataType::kFloat64, ReduceOp::kMax);
   }
 
-  std::vector<ExchangeTimes>& rows() { return rows_; }
+  /// The slowest rank's times.
+  Result<std::vector<ExchangeTimes>> times() {
+    std::vector<double> numbers;
+    for (const ExchangeTimes& row : rows_)
+      for (const Way& way : kWays) numbers.push_back(row.*way.time);
+    KOLO_TRY(take_largest(numbers));
+    auto number = numbers.begin();
+    for (ExchangeTimes& row : rows_)
+      for (const Way& way : kWays) row.*way.time = *number++;
+    return rows_;
+  }
 
  private:
   Status call(void* memory, std::size_t count, DataType type, ReduceOp op) {
@@ -117,28 +120,21 @@ Status Runtime::choose_exchange(Bootstrap& bootstrap, Deadline deadline) {
   Group* group = nullptr;
   driver_->with_token([&] { group = &groups_.add_trial(); });
   Trial trial(*this, *group);
-  const std::shared_ptr<std::byte> memory(new std::byte[thresholds::kExchange],
-                                          std::default_delete<std::byte[]>());
-  KOLO_TRY(trial.time(memory, /*in_arena=*/false, thresholds::kExchange));
+  const auto memory = std::make_unique<std::byte[]>(thresholds::kExchange);
+  KOLO_TRY(trial.time(memory.get(), /*in_arena=*/false, thresholds::kExchange));
   KOLO_ASSIGN(const auto shared, allocate_if_shared(kMostShared));
-  KOLO_ASSIGN(const double lacks, trial.most_of(shared == nullptr));
-  if (lacks == 0) KOLO_TRY(trial.time(shared, /*in_arena=*/true, kMostShared));
+  double lacks = shared == nullptr ? 1 : 0;
+  KOLO_TRY(trial.take_largest({&lacks, 1}));
+  if (lacks == 0) KOLO_TRY(trial.time(shared.get(), /*in_arena=*/true, kMostShared));
 
-  // The slowest rank's times; when all ranks have them, all are out of the trial's calls.
-  KOLO_ASSIGN(const auto all,
-              bootstrap.exchange("all-reduces inside hosts", encode(trial.rows()), deadline));
-  // Other programs were on the cores, or ranks are many: the constants stay.
-  if (!trial.is_late()) exchange_times_ = std::move(trial.rows());
-  for (const std::string& text : all) {
-    std::istringstream numbers(text);
-    for (ExchangeTimes& row : exchange_times_) {
-      for (const Way& way : kWays) {
-        std::string number;
-        numbers >> number;
-        row.*way.time = std::max(row.*way.time, std::strtod(number.c_str(), nullptr));
-      }
-    }
+  // Where time was up, other programs were on the cores, or ranks are many: the constants stay.
+  if (!trial.is_late()) {
+    KOLO_ASSIGN(exchange_times_, trial.times());
   }
+
+  // All ranks leave the trial's calls before one clears what it published, and all clear it before
+  // the world's first call.
+  KOLO_TRY(bootstrap.exchange("all-reduces inside hosts", "", deadline));
   driver_->with_token([&] {
     group->exchange().clear();
     static_cast<void>(groups_.remove(Exchange::kTrialSet));
