@@ -50,6 +50,15 @@ if(KOLO_HAS_TORCH)
   set_tests_properties(torch_late_rank PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
     ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_OPERATION_TIMEOUT=2"
     PASS_REGULAR_EXPRESSION "PASSED  . 2 tests.*PASSED  . 2 tests")
+  # Elastic jobs that are disturbed; one of DistributedDataParallel, which seems to be on two hosts.
+  kolo_add_torch_program(chaos_worker chaos/worker.cc)
+  set(chaos_ddp_options --ddp --hosts 2)
+  foreach(of optimizer ddp)
+    add_test(NAME chaos_${of} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos/chaos
+      --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:chaos_worker>
+      --faults 10 ${chaos_${of}_options})
+    set_tests_properties(chaos_${of} PROPERTIES TIMEOUT 300 LABELS torch PROCESSORS 3)
+  endforeach()
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/shared_gradients_test.cc)

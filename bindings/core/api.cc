@@ -2,6 +2,7 @@
 // runtime is a global of this file. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
+#include "bindings/core/membership.h"
 #include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
@@ -13,6 +14,7 @@
 #include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/secret_file.h"
+#include "runtime/bootstrap/tcp_store.h"
 #include "runtime/device/device_choice.h"
 #include "runtime/nccl/nccl_api.h"
 #include "transport/ucx/ucx_transport.h"
@@ -42,6 +44,10 @@ constexpr std::chrono::seconds kPatience{10};
 /// Delay of kShutdown in a thread while another thread ends the process. Sending a shutdown notice
 /// takes at most two seconds.
 constexpr std::chrono::seconds kHeldBack{3};
+/// How long the launcher may take to say who waits.
+constexpr std::chrono::seconds kLauncherAnswers{5};
+/// Worlds of an elastic job that may fail in a row before they have begun.
+constexpr int kMostAttempts = 16;
 
 struct Global {
   std::mutex mutex;
@@ -54,6 +60,9 @@ struct Global {
   // The rendezvous methods used so far, finalised at exit. After a failure each is finalised alone.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
+  InitOptions options;  ///< of the last start
+  Membership membership = {};
+  std::unique_ptr<TcpStore> launcher = nullptr;  ///< for newcomers()
   /// True within init(), which holds the lock for long.
   std::atomic<bool> starting = false;
   /// The thread that ends the process, once there is one.
@@ -231,7 +240,9 @@ int announced_local_rank(const RendezvousMethod& way, const Environment& environ
 
 void check_local_rank(const RendezvousMethod& way, const World& world,
                       const std::string& log_level) {
-  // A launcher announces the local rank within its own job, which a world of one is not.
+  // A launcher announces the local rank within its own job, which a world of one is not, nor any
+  // but the first world of an elastic job.
+  if (way.meeting == Meeting::kElastic) return;
   if (!way.local_rank || *way.local_rank == world.local_rank() || world.size() == 1) return;
   Log log(log_level);
   log.set_rank(world.rank());
@@ -259,7 +270,7 @@ RendezvousRequest request_of(const InitOptions& options) {
           .mpi_running = mpi_is_running()};
 }
 
-Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
+Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bool joins) {
   ++g.starts;
   const Environment environment = Environment::of_process();
   // Other ranks get the error of an invalid configuration, if this rank can reach them.
@@ -289,11 +300,14 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
       .number = g.starts,
       .exchanges = g.exchanges,
       .mpi_communicator = options.mpi_comm,
+      .joins_next_world = joins,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));
   if (!bootstrap.ok()) return reason_or(std::move(bootstrap).error());
   Bootstrap& method = **bootstrap;
+  g.membership = {way.meeting == Meeting::kElastic, method.generation()};
+  if (g.membership.is_elastic) g.bootstraps.clear();  // those of earlier worlds have no end to come
   g.bootstraps.push_back(*std::move(bootstrap));
   auto runtime =
       connect(method, way, options, environment, std::move(config), std::move(log), invalid);
@@ -305,6 +319,36 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options) {
   method.leave(runtime.ok(), Deadline::after(timeout));
   if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
   return runtime;
+}
+
+/// Precondition: there is no runtime. `joins`: see MeetingParts::joins_next_world.
+Status begin_locked(Global& g, bool joins) {
+  g.starting = true;
+  auto runtime = start(g, g.options, joins);
+  g.starting = false;
+  g.last_start_failed = !runtime.ok();
+  if (!runtime.ok()) return std::move(runtime).error();
+  g.runtime = *std::move(runtime);
+  ++g.era;
+  // The program's memory is on this device, whatever this rank's place in the next world is.
+  if (g.membership.is_elastic && g.runtime->accelerator() != nullptr) {
+    g.options.device = g.runtime->accelerator()->info().ordinal;
+  }
+  return {};
+}
+
+/// Null if the launcher does not answer, or is not kolo-run with an elastic job.
+std::unique_ptr<TcpStore> connect_to_launcher(const InitOptions& options, Deadline deadline) {
+  const Environment environment = Environment::of_process();
+  Status invalid;
+  const Config config = Config::from_environment(environment, invalid);
+  const auto way = find_rendezvous_method(request_of(options), config, environment);
+  if (!way.ok() || way->meeting != Meeting::kElastic) return nullptr;
+  const auto secret = secret_or_file(config.secret, config.secret_file);
+  if (!secret.ok()) return nullptr;
+  auto store = TcpStore::join(way->endpoint, {way->rank, way->rank + 1, "a process that trains"},
+                              *secret, deadline);
+  return store.ok() ? *std::move(store) : nullptr;
 }
 
 }  // namespace
@@ -331,13 +375,48 @@ void init(const InitOptions& options) {
   if (g.runtime) raise(KOLO_ERROR(kInvalidArgument, "kolo::init() was called twice"));
   static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
   KOLO_CHECK(registered == 0);
-  g.starting = true;
-  auto runtime = start(g, options);
-  g.starting = false;
-  g.last_start_failed = !runtime.ok();
-  if (!runtime.ok()) raise(std::move(runtime).error());
-  g.runtime = *std::move(runtime);
-  ++g.era;
+  g.options = options;
+  throw_if_failed(begin_locked(g, false));
+}
+
+Membership membership() {
+  static_cast<void>(runtime_for("elastic::run"));
+  const std::lock_guard lock(global().mutex);
+  return global().membership;
+}
+
+int newcomers() {
+  Global& g = global();
+  const std::lock_guard lock(g.mutex);
+  const auto deadline = Deadline::after(kLauncherAnswers);
+  if (!g.launcher) g.launcher = connect_to_launcher(g.options, deadline);
+  if (!g.launcher) return 0;
+  const auto count = g.launcher->newcomers(deadline);
+  if (!count.ok()) g.launcher.reset();
+  return count.ok() ? *count : 0;
+}
+
+std::optional<Error> loss() {
+  if (!is_initialized()) return std::nullopt;
+  const Status failure = runtime_for("elastic::run")->failure();
+  if (failure.ok()) return std::nullopt;
+  const ErrorCode code = failure.error().code;
+  if (code != ErrorCode::kPeerLost && code != ErrorCode::kTransport) return std::nullopt;
+  return failure.error();
+}
+
+void enter_next_world() {
+  Global& g = global();
+  refuse_if_off(g, "elastic::run");
+  const InCall in_call;
+  const std::lock_guard lock(g.mutex);
+  for (int attempt = 1;; ++attempt) {
+    const Status begun = begin_locked(g, true);
+    if (begun.ok()) return;
+    const ErrorCode code = begun.error().code;
+    const bool is_loss = code == ErrorCode::kPeerLost || code == ErrorCode::kTransport;
+    if (!is_loss || attempt == kMostAttempts) raise(begun.error());
+  }
 }
 
 void init(int, char**, const InitOptions& options) { init(options); }

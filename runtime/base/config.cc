@@ -64,6 +64,8 @@ const std::vector<Spec>& specs() {
              "Who this process is, before what the launcher says; with KOLO_SIZE."),
       number("KOLO_SIZE", &Config::size, "ranks", {1, kMostRanks}, kRank,
              "Number of processes, before what the launcher says; with KOLO_RANK."),
+      number("KOLO_PROCESS", &Config::process, "process", {0, 1'000'000'000}, kRank,
+             "Number of this process in an elastic job; kolo-run sets it."),
       number("KOLO_LOCAL_RANK", &Config::local_rank, "rank", {0, kMostRanks - 1}, kRank,
              "Rank among those of the host, as the launcher counts."),
       text("KOLO_SECRET", &Config::secret, "text", {},

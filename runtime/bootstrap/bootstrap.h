@@ -21,6 +21,9 @@ class Bootstrap {
   virtual std::string description() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// In an elastic job the number of this world, from 1. 0 elsewhere, and in the world of one in
+  /// which a new process waits for the others.
+  virtual int generation() const { return 0; }
 
   /// Collective: every rank gives a blob under the same phase name and gets the blobs of all, by
   /// rank. kTimeout names the phase and, if known, the missing ranks.

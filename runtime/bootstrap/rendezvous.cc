@@ -36,8 +36,9 @@ constexpr std::size_t kLongestJob = 256;
 class StoreMeeting final : public Bootstrap {
  public:
   StoreMeeting(const RendezvousMethod& way, std::unique_ptr<TcpStoreServer> server,
-               std::unique_ptr<Store> store)
+               std::unique_ptr<Store> store, int generation = 0)
       : description_(to_text(way)),
+        generation_(generation),
         server_(std::move(server)),
         store_(std::move(store)),
         exchange_(*store_, way.rank, way.size) {}
@@ -45,6 +46,7 @@ class StoreMeeting final : public Bootstrap {
   std::string description() const override { return description_; }
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
+  int generation() const override { return generation_; }
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
     auto all = exchange_.exchange(phase, std::move(blob), deadline);
@@ -74,6 +76,7 @@ class StoreMeeting final : public Bootstrap {
 
  private:
   const std::string description_;
+  const int generation_;
   std::unique_ptr<TcpStoreServer> server_;
   std::unique_ptr<Store> store_;
   StoreBootstrap exchange_;
@@ -145,6 +148,23 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
   return over(std::move(server), *std::move(tcp));
 }
 
+Result<std::unique_ptr<Bootstrap>> meet_in_world(const RendezvousMethod& way,
+                                                 const MeetingParts& parts, Deadline deadline) {
+  // The launcher counts processes; a member's size says nothing here.
+  RendezvousMethod mine = way;
+  mine.size = way.rank + 1;
+  KOLO_ASSIGN(auto store, TcpStore::join(way.endpoint, describe(mine, parts.secret), parts.secret,
+                                         deadline, parts.warn));
+  KOLO_ASSIGN(const TcpStore::World world, store->next_world(!parts.joins_next_world, deadline));
+  if (world.generation == 0) {
+    return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
+  }
+  mine.rank = world.rank;
+  mine.size = world.size;
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<StoreMeeting>(mine, nullptr, std::move(store), world.generation));
+}
+
 Result<std::unique_ptr<Bootstrap>> meet_in_file(const RendezvousMethod& way,
                                                 const std::string& secret, Deadline deadline) {
   KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way, secret), secret, deadline));
@@ -160,6 +180,8 @@ Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingPart
       return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
     case Meeting::kTcp:
       return meet_over_tcp(way, parts, deadline);
+    case Meeting::kElastic:
+      return meet_in_world(way, parts, deadline);
     case Meeting::kFile:
       return meet_in_file(way, parts.secret, deadline);
     case Meeting::kStore:

@@ -25,6 +25,9 @@ struct MeetingParts {
   /// launchers pair exchanges by their order alone.
   std::shared_ptr<int> exchanges = std::make_shared<int>(0);
   const void* mpi_communicator = nullptr;  ///< see make_mpi_bootstrap()
+  /// For Meeting::kElastic: this process has been in a world, or wants to be in the next one. Else
+  /// it gets a world of one where the others train already.
+  bool joins_next_world = false;
   std::unique_ptr<Store> store = nullptr;  ///< for Meeting::kStore
   /// Takes warnings, on any thread, until the Bootstrap is destroyed.
   std::function<void(const std::string& line)> warn = nullptr;

@@ -32,7 +32,8 @@ Result<Method> parse_method(const std::string& text) {
   if (end != std::string::npos) method = {text.substr(0, end), text.substr(end + 3)};
   const auto bare = std::find(std::begin(kBareSchemes), std::end(kBareSchemes), method.scheme);
   if (bare != std::end(kBareSchemes) && method.rest.empty()) return method;
-  if (method.scheme == "tcp" && !method.rest.empty()) return method;
+  const bool has_address = method.scheme == "tcp" || method.scheme == "elastic";
+  if (has_address && !method.rest.empty()) return method;
   if (method.scheme == "file" && method.rest.starts_with('/')) return method;
   return KOLO_ERROR(kInvalidArgument, "init method '{}' is not valid: expected {}", text, kMethods);
 }
@@ -141,6 +142,21 @@ Result<Identity> identity_for(const Method& method, const std::string& why,
                     by_slurm ? "start the program with srun: a batch script is no step"
                              : "set RANK and WORLD_SIZE, or KOLO_RANK and KOLO_SIZE, for each "
                                "process");
+}
+
+/// For kolo-run's own use: it numbers the processes, and tells them their ranks when they meet.
+Result<RendezvousMethod> in_elastic_job(const Method& method, const std::string& why,
+                                        const Config& config) {
+  if (config.process < 0) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "{}, but KOLO_PROCESS is not set: this method is kolo-run's own, for jobs "
+                      "with --min-np; start the program by kolo-run",
+                      why);
+  }
+  RendezvousMethod way = way_by(Meeting::kElastic, "elastic", why);
+  KOLO_ASSIGN(way.endpoint, parse_endpoint(method.rest));
+  way.rank = static_cast<int>(config.process);
+  return way;
 }
 
 Result<RendezvousMethod> by_method(const Method& method, const std::string& why,
@@ -267,6 +283,7 @@ Result<RendezvousMethod> choose(const RendezvousRequest& request, const Config& 
     KOLO_ASSIGN(const Method method, parse_method(text));
     const std::string why =
         fmt::format("{} is {}", by_options ? "InitOptions::init_method" : "KOLO_INIT_METHOD", text);
+    if (method.scheme == "elastic") return in_elastic_job(method, why, config);
     return by_method(method, why, stated, environment);
   }
   if (stated) return over_tcp(environment, *stated, "env", stated->source + " are given");
@@ -311,6 +328,9 @@ std::string to_text(const RendezvousMethod& way) {
     case Meeting::kFile:
       where = "file://" + way.path;
       break;
+    case Meeting::kElastic:
+      return fmt::format("kolo-run's elastic job at {}, because {}", to_text(way.endpoint),
+                         way.why);
     case Meeting::kStore:
       where = "the user's store";
       break;

@@ -15,19 +15,19 @@
 namespace kolo {
 
 /// Where ranks meet.
-enum class Meeting : std::uint8_t { kSingle, kMpi, kPmix, kPmi, kTcp, kFile, kStore };
+enum class Meeting : std::uint8_t { kSingle, kMpi, kPmix, kPmi, kTcp, kFile, kStore, kElastic };
 
 struct RendezvousMethod {
   Meeting meeting = Meeting::kSingle;
-  int rank = 0;                                  ///< MPI, PMIx and PMI tell it later
+  int rank = 0;  ///< MPI, PMIx and PMI tell it later; for kElastic the process's number
   int size = 1;                                  ///< MPI, PMIx and PMI tell it later
   std::optional<int> local_rank = std::nullopt;  ///< as announced
-  Endpoint endpoint = {};                        ///< for kTcp
+  Endpoint endpoint = {};                        ///< for kTcp and kElastic
   std::optional<Endpoint> agent = std::nullopt;  ///< for kTcp: torchrun's, knows the endpoint
   std::string agent_key = {};                    ///< with agent; else meet at `endpoint`
   bool launcher_serves = false;                  ///< for kTcp: else rank 0 serves
   std::string path = {};                         ///< for kFile
-  /// env, tcp, file, mpi, pmix, pmi, slurm, single or store; the same on all ranks.
+  /// env, tcp, file, elastic, mpi, pmix, pmi, slurm, single or store; the same on all ranks.
   std::string method = {};
   std::string why = {};  ///< "RANK and WORLD_SIZE are set"
   std::string job = {};  ///< its launcher's name for it; empty: not known

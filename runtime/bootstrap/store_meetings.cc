@@ -18,6 +18,11 @@ Result<int> StoreMeetings::join(const Member& member) {
   return meeting;
 }
 
+StoreTable& StoreMeetings::open(int number, int size) {
+  tables_.clear();
+  return tables_.try_emplace(number, size, size_by_).first->second;
+}
+
 bool StoreMeetings::has_left_the_first(int rank) const {
   return joined_.count(rank) > 0 && !tables_.at(1).has(rank);
 }

@@ -19,6 +19,8 @@ class StoreMeetings {
   /// Returns the number of the meeting, from 1. Errors: StoreTable::join(). A rank that learns that
   /// its meeting has failed counts as having joined; a second process of a rank does not.
   Result<int> join(const Member& member);
+  /// Opens meeting `number` of `size` ranks, in which no rank is yet, and forgets earlier ones.
+  StoreTable& open(int number, int size);
   /// The table of a meeting that a rank has joined.
   StoreTable& table(int meeting) { return tables_.at(meeting); }
   const StoreTable& table(int meeting) const { return tables_.at(meeting); }

@@ -42,6 +42,12 @@ inline constexpr std::string_view kGetRequest = "get";            ///< key, mill
 inline constexpr std::string_view kExchangeRequest = "exchange";  ///< phase, value, milliseconds
 inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, also the reply
 inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, no reply
+// Requests to the store of an elastic job (Lobby), whose clients are processes, not ranks.
+/// "new" for a process that may be in no world yet, "next" for one that asks for the next world;
+/// milliseconds. The reply is a generation, a rank and a size. Generation 0 tells a new process
+/// that the others train already.
+inline constexpr std::string_view kWorldRequest = "world";
+inline constexpr std::string_view kNewcomersRequest = "newcomers";  ///< no fields; their number
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.

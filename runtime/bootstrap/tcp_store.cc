@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -145,6 +146,29 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
                       to_text(server_));
   }
   return {};
+}
+
+Result<TcpStore::World> TcpStore::next_world(bool is_new, Deadline deadline) {
+  KOLO_ASSIGN(const Fields reply, request({std::string(kWorldRequest), is_new ? "new" : "next",
+                                           milliseconds_left(deadline)},
+                                          with_grace(deadline)));
+  World world;
+  const std::array<int*, 3> fields = {&world.generation, &world.rank, &world.size};
+  bool is_whole = reply.size() == fields.size();
+  for (std::size_t i = 0; is_whole && i < fields.size(); ++i) {
+    const auto value = parse_count(reply[i]);
+    is_whole = value.has_value();
+    *fields[i] = value.value_or(0);
+  }
+  if (!is_whole) return KOLO_ERROR(kMismatch, "a reply of {} fields for a world", reply.size());
+  return world;
+}
+
+Result<int> TcpStore::newcomers(Deadline deadline) {
+  KOLO_ASSIGN(const Fields reply, request({std::string(kNewcomersRequest)}, deadline));
+  const auto count = reply.size() == 1 ? parse_count(reply[0]) : std::nullopt;
+  if (!count) return KOLO_ERROR(kMismatch, "a reply of {} fields for newcomers", reply.size());
+  return *count;
 }
 
 Status TcpStore::set(std::string_view key, std::string value) {

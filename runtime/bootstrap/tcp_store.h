@@ -36,6 +36,17 @@ class TcpStore final : public Store {
                                                      const Introduction& introduction,
                                                      Deadline deadline, bool& is_the_meeting);
 
+  /// For the store of an elastic job, which `me.rank`, the process's number, has joined: this
+  /// rank's place in the next world, whose meeting it has joined then. `is_new`: see kWorldRequest.
+  struct World {
+    int generation = 0;
+    int rank = 0;
+    int size = 1;
+  };
+  Result<World> next_world(bool is_new, Deadline deadline);
+  /// Likewise: number of processes that wait for the next world beside the members of this one.
+  Result<int> newcomers(Deadline deadline);
+
   /// kPeerLost, here and below: the server or another rank is gone.
   Status set(std::string_view key, std::string value) override;
   Result<std::string> get(std::string_view key, Deadline deadline) override;

@@ -63,7 +63,10 @@ std::vector<std::size_t> missing_in(const Fields& contributions) {
 struct TcpStoreServer::Connection {
   UniqueDescriptor fd;
   std::string nonce;
-  std::optional<int> rank = std::nullopt;  ///< after the hello
+  std::optional<int> rank = std::nullopt;  ///< after the hello; in an elastic job, in a world
+  /// In an elastic job, after the hello: the process's number.
+  std::optional<int> process = std::nullopt;
+  bool awaits_world = false;  ///< see Lobby
   int meeting = 0;                         ///< the rank's meeting
   std::string in = {};
   std::deque<Bytes> out = {};
@@ -76,12 +79,13 @@ struct TcpStoreServer::Connection {
   Deadline silence = Deadline::never();  ///< when to warn of a waiting exchange
   std::optional<Error> gives_up = {};    ///< its reason; waits for the first failure
 
-  bool waits() const { return !awaited_key.empty() || !awaited_phase.empty(); }
+  bool is_known() const { return rank || process; }
+  bool waits() const { return !awaited_key.empty() || !awaited_phase.empty() || awaits_world; }
   /// Whether `deadline` applies.
-  bool has_deadline() const { return waits() || !rank; }
+  bool has_deadline() const { return waits() || !is_known(); }
   void send(Bytes bytes) { out.push_back(std::move(bytes)); }
   void send(std::string bytes) { send(std::make_shared<const std::string>(std::move(bytes))); }
-  void stop_waiting() { awaited_key.clear(), awaited_phase.clear(); }
+  void stop_waiting() { awaited_key.clear(), awaited_phase.clear(), awaits_world = false; }
 };
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
@@ -103,6 +107,7 @@ TcpStoreServer::TcpStoreServer(Options options, Listener listener)
       port_(listener.port),
       listener_(std::move(listener.fd)),
       meetings_(options_.size, options_.size_by),
+      lobby_(options_.least > 0 ? std::optional<Lobby>(options_.least) : std::nullopt),
       thread_(own_thread([this] { serve(); })) {}
 
 TcpStoreServer::~TcpStoreServer() {
@@ -205,13 +210,13 @@ void TcpStoreServer::receive(Connection& connection) {
 
 void TcpStoreServer::take_requests(Connection& connection) {
   while (!connection.closing) {
-    auto frame = take_frame(connection.in, connection.rank ? kRequestLimit : kHelloLimit);
+    auto frame = take_frame(connection.in, connection.is_known() ? kRequestLimit : kHelloLimit);
     if (!frame.ok()) {
       connection.closed = true;
       return;
     }
     if (!*frame) return;
-    if (!connection.rank) {
+    if (!connection.is_known()) {
       on_hello(connection, **frame);
     } else if (const Status status = handle(connection, **std::move(frame)); !status.ok()) {
       connection.send(to_frame(error_reply(status.error())));
@@ -238,6 +243,11 @@ void TcpStoreServer::on_hello(Connection& connection, const Fields& hello) {
                              "a job the same KOLO_SECRET, and each job an address of its own",
                              member->rank, member->who),
                   options_.meeting.empty() ? "" : proof(options_.meeting, "meeting"));
+  }
+  if (lobby_) {
+    connection.process = member->rank;
+    connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
+    return;
   }
   // The rank tries again, but this server ends with its meeting. The next server will hear it.
   connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(member->rank);
@@ -297,6 +307,20 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     awaited = std::move(what);
     return {};
   };
+  if (connection.process && is(kNewcomersRequest, 1)) {
+    const std::lock_guard lock(mutex_);
+    is_elastic_ = true;
+    connection.send(to_frame({std::string(kOkReply), std::to_string(lobby_->newcomers())}));
+    return {};
+  }
+  if (connection.process && !connection.rank && !connection.waits() && is(kWorldRequest, 3)) {
+    const auto time = parse_count(request[2]);
+    if (!time) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
+    connection.deadline = Deadline::after(milliseconds(*time));
+    await_world(connection, request[1] == "new");
+    return {};
+  }
+  if (!connection.rank) return KOLO_ERROR(kMismatch, "a request of a process that is in no world");
   StoreTable& table = meetings_.table(connection.meeting);
   if (request[0] == kLeaveRequest) {
     table.leave(*std::exchange(connection.rank, std::nullopt), true);
@@ -330,7 +354,12 @@ void TcpStoreServer::note_departures() {
     if (c.closed && c.rank && !c.gives_up) {
       meetings_.table(c.meeting).leave(*std::exchange(c.rank, std::nullopt), false);
     }
-    if (!c.rank && c.deadline.expired()) c.closed = true;
+    if (c.closed && c.awaits_world) {
+      const std::lock_guard lock(mutex_);
+      lobby_->leave(*c.process);
+      c.awaits_world = false;
+    }
+    if (!c.is_known() && c.deadline.expired()) c.closed = true;
   }
   // Then those who lost another rank: the reason may be a rank that ended without a message.
   for (Connection& c : connections_) {
@@ -343,8 +372,75 @@ void TcpStoreServer::note_departures() {
   }
 }
 
+void TcpStoreServer::note_start(int process) {
+  const std::lock_guard lock(mutex_);
+  lobby_->start(process);
+}
+
+void TcpStoreServer::note_end(int process) {
+  {
+    const std::lock_guard lock(mutex_);
+    lobby_->end(process);
+  }
+  waker_.wake();
+}
+
+bool TcpStoreServer::is_elastic() const {
+  const std::lock_guard lock(mutex_);
+  return is_elastic_;
+}
+
+std::vector<int> TcpStoreServer::late(seconds patience) const {
+  const std::lock_guard lock(mutex_);
+  if (!missing_since_ || Deadline::Clock::now() < missing_since_->second + patience) return {};
+  return missing_since_->first;
+}
+
+void TcpStoreServer::await_world(Connection& connection, bool is_new) {
+  const std::lock_guard lock(mutex_);
+  if (!is_new || lobby_->generation() == 0 || lobby_->is_member(*connection.process)) {
+    lobby_->arrive(*connection.process);
+    connection.awaits_world = true;
+    return;
+  }
+  connection.send(to_frame({std::string(kOkReply), "0", "0", "1"}));
+}
+
+void TcpStoreServer::convene() {
+  if (!lobby_) return;
+  const std::lock_guard lock(mutex_);
+  const auto world = lobby_->convene();
+  auto missing = lobby_->missing();
+  if (missing.empty()) {
+    missing_since_.reset();
+  } else if (!missing_since_ || missing_since_->first != missing) {
+    missing_since_.emplace(std::move(missing), Deadline::Clock::now());
+  }
+  if (!world) return;
+  const int generation = lobby_->generation();
+  const auto size = static_cast<int>(world->size());
+  StoreTable& table = meetings_.open(generation, size);
+  complete_.clear();
+  for (Connection& c : connections_) {
+    if (!c.awaits_world) {
+      c.rank.reset();  // of a world that is over
+      continue;
+    }
+    const auto at = std::find(world->begin(), world->end(), *c.process);
+    c.rank = static_cast<int>(at - world->begin());
+    c.meeting = generation;
+    c.awaits_world = false;
+    const Status joined =
+        table.join({*c.rank, size, fmt::format("process {} of the job", *c.process)});
+    KOLO_CHECK(joined.ok());
+    c.send(to_frame({std::string(kOkReply), std::to_string(generation), std::to_string(*c.rank),
+                     std::to_string(size)}));
+  }
+}
+
 void TcpStoreServer::answer_waiting() {
   note_departures();
+  convene();
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;
     if (const Bytes reply = reply_to(c)) {
@@ -354,10 +450,26 @@ void TcpStoreServer::answer_waiting() {
   }
 }
 
+Fields TcpStoreServer::refuse_world(const Connection& c) {
+  const std::lock_guard lock(mutex_);
+  lobby_->leave(*c.process);
+  const auto missing = lobby_->missing();
+  return error_reply(
+      missing.empty()
+          ? KOLO_ERROR(kTimeout,
+                       "no world could be made in time: {} more processes are needed for the "
+                       "smallest one (kolo-run --min-np); see what the others wrote, and whether "
+                       "kolo-run may start more (--restarts)",
+                       lobby_->lacking() + 1)
+          : KOLO_ERROR(kTimeout, "no world could be made in time: processes {} did not come",
+                       fmt::join(missing, ", ")));
+}
+
 std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c) {
   const auto frame = [](const Fields& fields) {
     return std::make_shared<const std::string>(to_frame(fields));
   };
+  if (c.awaits_world) return c.deadline.expired() ? frame(refuse_world(c)) : nullptr;
   const StoreTable& table = meetings_.table(c.meeting);
   const auto all_contributions = [&] {
     Fields fields = table.contributions(c.awaited_phase);
@@ -398,7 +510,7 @@ void TcpStoreServer::flush(Connection& connection) {
 void TcpStoreServer::remove_closed() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     // The next answer_waiting() must still handle a connection that flush() found broken.
-    const bool noted = c->closing || !c->rank;
+    const bool noted = c->closing || !(c->rank || c->awaits_world);
     c = c->closed && noted ? connections_.erase(c) : std::next(c);
   }
 }

@@ -4,14 +4,17 @@
 #pragma once
 
 #include "runtime/base/waker.h"
+#include "runtime/bootstrap/lobby.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/store_meetings.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,6 +41,9 @@ class TcpStoreServer {
     /// met the others; then the port is free for the next server. It keeps listening until then, so
     /// that processes of another job cause an error on both sides.
     bool keeps_listening = true;
+    /// For an elastic job: the smallest world that may train. Processes come in place of ranks, and
+    /// each world is a meeting. 0: not elastic.
+    int least = 0;
   };
 
   /// kInvalidArgument, with a remedy, for a port that is taken.
@@ -49,6 +55,16 @@ class TcpStoreServer {
   std::uint16_t port() const { return port_; }
   /// Returns when no rank is connected any more, or at the deadline.
   void wait_until_left(Deadline deadline);
+
+  // For an elastic job. Any thread.
+  /// The launcher starts a process, or has seen it end. See Lobby.
+  void note_start(int process);
+  void note_end(int process);
+  /// Whether the program runs within kolo::elastic::run(): otherwise a lost rank ends the job.
+  bool is_elastic() const;
+  /// Processes for which others have waited that long, to make the next world.
+  std::vector<int> late(std::chrono::seconds patience) const;
+
   /// All warnings so far in one line; empty if there were none. Any thread.
   std::string warnings() const;
 
@@ -69,6 +85,12 @@ class TcpStoreServer {
   /// Tells the tables which ranks have gone or have given up.
   void note_departures();
   void answer_waiting();
+  /// What a process of an elastic job asks for; `is_new`: see kWorldRequest.
+  void await_world(Connection& connection, bool is_new);
+  /// Opens the next world's meeting, if it can be made now.
+  void convene();
+  /// The process waits for a world no longer.
+  Fields refuse_world(const Connection& c);
   /// The reply that a waiting connection can have now; null if it waits on.
   std::shared_ptr<const std::string> reply_to(const Connection& c);
   void flush(Connection& connection);
@@ -90,6 +112,10 @@ class TcpStoreServer {
   std::vector<std::string> warnings_;  ///< guarded by mutex_
   bool stop_ = false;
   bool is_empty_ = true;
+  std::optional<Lobby> lobby_;  ///< guarded by mutex_
+  bool is_elastic_ = false;     ///< guarded by mutex_
+  /// Since when the lobby waits for the same processes. Guarded by mutex_.
+  std::optional<std::pair<std::vector<int>, Deadline::Clock::time_point>> missing_since_;
 
   std::thread thread_;
 };

@@ -142,6 +142,7 @@ std::string quoted(const std::string& text) {
 }
 
 std::string init_method_of(const JobDescription& job) {
+  if (job.is_elastic) return "elastic://" + job.store;
   return "tcp://" + job.store + "?server=launcher";
 }
 
@@ -158,6 +159,7 @@ Environment::Variables variables_of(const JobDescription& job, const Place& plac
                                       {"LOCAL_WORLD_SIZE", text(place.local_size)},
                                       {"MASTER_ADDR", job.master_addr},
                                       {"MASTER_PORT", text(job.master_port)}};
+  if (job.is_elastic) variables["KOLO_PROCESS"] = text(place.process);
   for (const std::string& item : job.set) {
     const auto equals = item.find('=');
     const std::string name = item.substr(0, equals);

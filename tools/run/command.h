@@ -32,6 +32,7 @@ struct JobDescription {
   int threads = 0;            ///< OMP_NUM_THREADS of local ranks unless it is set; 0: not set
   std::string bind = "auto";  ///< auto, core, none
   std::string self;           ///< kolo-run's own path
+  bool is_elastic = false;
 };
 
 /// Where the ranks meet: KOLO_INIT_METHOD, equal on all ranks of the job.

@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 constexpr int kMostLogins = 8;
 // Interval of checks whether anything is left that a rank has started.
 constexpr milliseconds kLookForRest(100);
+// Interval of checks whether the others wait for a rank of an elastic job.
+constexpr milliseconds kLookForLate(1000);
 
 }  // namespace
 
@@ -34,6 +36,11 @@ Result<int> Job::run(const std::vector<Place>& places, const Environment& enviro
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.timeout) timeout_at_ = Clock::now() + *options_.timeout;
   waiting_.assign(places.rbegin(), places.rend());
+  for (auto place = waiting_.rbegin(); place != waiting_.rend(); ++place) {
+    place->process = processes_++;
+    // Before the first one runs: the first world is made when all have come.
+    if (options_.lobby != nullptr) options_.lobby->note_start(place->process);
+  }
   supervise(environment);
   for (const Rank& rank : ranks_) {
     const Process& process = rank.process;
@@ -138,6 +145,7 @@ int Job::milliseconds_to_wait() const {
   const Time& end_at = have_ended() ? leave_at_ : give_up_at_;
   for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, end_at}) add(time);
   if (has_strays_) add(strays_due_at_);
+  if (options_.lobby != nullptr && !exit_code_) add(Clock::now() + kLookForLate);
   for (const Rank& rank : ranks_) {
     if (rank.process.is_gone) continue;
     add(rank.linger_until);

@@ -2,6 +2,7 @@
 // one fails. Used by kolo-run's main thread.
 #pragma once
 
+#include "runtime/bootstrap/tcp_store_server.h"
 #include "tools/run/output.h"
 #include "tools/run/process.h"
 
@@ -29,6 +30,13 @@ struct JobOptions {
   std::optional<std::chrono::seconds> grace = std::nullopt;
   /// Time that ranks have after SIGKILL; the kernel may have much memory of a rank to take back.
   std::chrono::seconds time_to_die = std::chrono::seconds(60);
+  /// Of an elastic job: the smallest world; how many lost ranks may be replaced; and the store that
+  /// makes the worlds. 0 and null: not elastic.
+  int least = 0;
+  int restarts = 0;
+  TcpStoreServer* lobby = nullptr;
+  /// How long the others of an elastic job wait for a rank before it is killed.
+  std::chrono::seconds patience = std::chrono::seconds(60);
   /// Called once, before the other ranks are ended: the rank that ended the job, and the exit code.
   std::function<void(int rank, int exit_code)> on_first_failure = {};
 };
@@ -36,7 +44,9 @@ struct JobOptions {
 class Job {
  public:
   Job(JobDescription description, JobOptions options)
-      : description_(std::move(description)), options_(std::move(options)) {}
+      : description_(std::move(description)),
+        options_(std::move(options)),
+        restarts_left_(options_.restarts) {}
 
   /// Returns the exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
   /// timeout. kInvalidArgument if a rank could not be started; no rank is left running then.
@@ -76,6 +86,9 @@ class Job {
 
   void reap();
   void take_end(Rank& rank, int status);
+  /// Whether an elastic job goes on without the rank, which has failed, or with a replacement.
+  bool goes_on_without(const Rank& rank);
+  void kill_late();
   void name_first_failure();
   /// Records that rank `rank` ended the job.
   void take_first_failure(int rank, int exit_code);
@@ -103,6 +116,9 @@ class Job {
   std::shared_ptr<Sink> error_ = {};
   bool has_lost_output_ = false;
 
+  int processes_ = 0;  ///< started or to be started; numbers those of an elastic job
+  int restarts_left_ = 0;
+  bool has_ended_ = false;  ///< a rank has ended in order, so no lost one is replaced any more
   Status started_ = {};                ///< an error if a rank could not be started
   std::optional<int> exit_code_ = {};  ///< set once the job is ending
   std::optional<int> first_failed_ = {};

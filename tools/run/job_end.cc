@@ -130,16 +130,70 @@ void Job::take_end(Rank& rank, int status) {
   process.status = status;
   process.input.reset();
   rank.is_logging_in = rank.is_logging_in && process.out;  // its output is still to come
+  if (options_.lobby != nullptr) options_.lobby->note_end(process.place.process);
   if (exit_code_of(status) == 0) {
+    has_ended_ = true;
     rank.linger_until = Clock::now() + kGrace;
     return;
   }
   // Also end the processes that it left behind.
   ::kill(-process.pid, SIGKILL);
   process.is_gone = true;
-  if (exit_code_) return;
+  if (exit_code_ || (options_.lobby != nullptr && goes_on_without(rank))) return;
   failed_.push_back(&rank);
   if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
+}
+
+bool Job::goes_on_without(const Rank& rank) {
+  const Process& process = rank.process;
+  const auto living = static_cast<int>(
+      waiting_.size() + std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& other) {
+        return !other.process.ended;
+      }));
+  const std::string what =
+      fmt::format("process {} on {} (pid {}) ended with {}", process.place.process,
+                  process.place.host, process.pid, describe_status(process.status));
+  if (!options_.lobby->is_elastic()) {
+    tell(fmt::format("{}, and the program has not called kolo::elastic::run()", what));
+    return false;
+  }
+  if (has_ended_) {
+    if (living == 0) return false;
+    tell(fmt::format("{}; the {} others end the training without it", what, living));
+    return true;
+  }
+  if (restarts_left_ > 0) {
+    --restarts_left_;
+    Place place = process.place;
+    place.process = processes_++;
+    options_.lobby->note_start(place.process);
+    tell(fmt::format("{}; starting process {} in its place ({} more restarts), the {} others go on",
+                     what, place.process, restarts_left_, living));
+    waiting_.insert(waiting_.begin(), std::move(place));
+    return true;
+  }
+  if (living < options_.least) {
+    tell(fmt::format("{}, so {} of at least {} (--min-np) are left, and none may be started any "
+                     "more (--restarts)",
+                     what, living, options_.least));
+    return false;
+  }
+  tell(fmt::format("{}; the {} others go on", what, living));
+  return true;
+}
+
+void Job::kill_late() {
+  if (options_.lobby == nullptr || exit_code_) return;
+  for (const int number : options_.lobby->late(options_.patience)) {
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [number](const Rank& other) {
+      return other.process.place.process == number && !other.process.ended;
+    });
+    if (rank == ranks_.end()) continue;
+    tell(fmt::format("the others have waited {} s for process {} on {} (pid {}); killing it",
+                     options_.patience.count(), number, rank->process.place.host,
+                     rank->process.pid));
+    send_signal(rank->process, SIGKILL);
+  }
 }
 
 void Job::name_first_failure() {
@@ -200,6 +254,7 @@ void Job::keep_deadlines() {
                        options_.timeout->count()));
     }
   }
+  kill_late();
   for (Rank& rank : ranks_) look_after_rest(rank);
   if (is_due(kill_at_)) {
     kill_at_.reset();

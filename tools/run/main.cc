@@ -89,10 +89,11 @@ Result<std::string> open_file_of(const std::string& text) {
   return fmt::format("/proc/self/fd/{}", file);
 }
 
-Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
+Result<std::unique_ptr<TcpStoreServer>> serve(const Options& options, Plan& plan) {
   TcpStoreServer::Options store;
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
+  store.least = options.job.least;
   store.secret = plan.job.secret;
   store.warn = [](const std::string& line) { say(line); };
   return TcpStoreServer::start(std::move(store));
@@ -166,8 +167,9 @@ Result<int> run_job(Options options) {
   raise_open_files();
   std::unique_ptr<TcpStoreServer> server;
   if (plan.serves) {
-    KOLO_ASSIGN(server, serve(plan));
+    KOLO_ASSIGN(server, serve(options, plan));
     plan.listen_port = server->port();
+    if (options.job.least > 0) options.job.lobby = server.get();
   }
   set_store();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);

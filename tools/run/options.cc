@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(examples:
   kolo-run -H node1:8,node2:8 ./trainer         # 16 ranks on two hosts, by ssh
   kolo-run -np 8 --hostfile hosts -x NCCL_DEBUG=INFO -x HOME ./trainer
   kolo-run -np 16 --launcher srun ./trainer     # in an allocation of Slurm, by one srun
+  kolo-run -np 4 --min-np 2 --restarts 3 ./trainer    # goes on when ranks are lost: elastic
   kolo-run -np 2 --bind core --timeout 3600 ./trainer
   kolo-run -np 2 --dry-run ./trainer            # what would run, and the same by mpirun
   kolo-run --config job.yaml ./trainer          # options and KOLO_ knobs from a file
@@ -76,6 +77,23 @@ void describe_job(CLI::App& app, Raw& raw) {
                  "a folder, made if it is not there, with a file of output for each rank");
   app.add_option("--timeout", options.timeout, "seconds until the job is ended")
       ->check(CLI::Range(1, 365 * 24 * 3600));
+  auto* const least =
+      app.add_option("--min-np", options.job.least,
+                     "elastic: when a rank is lost, those of a program that calls "
+                     "kolo::elastic::run() go on if they are at least so many")
+          ->check(CLI::Range(1, kMostRanks));
+  app.add_option("--restarts", options.job.restarts,
+                 "how many lost ranks of an elastic job are replaced by new processes, which join "
+                 "while the others train; default: 0")
+      ->check(CLI::Range(0, 1000 * 1000))
+      ->needs(least);
+  app.add_option_function<int>(
+         "--patience",
+         [&options](const int& given) { options.job.patience = std::chrono::seconds(given); },
+         "seconds that the others of an elastic job wait for a rank that does not come to the next "
+         "world, until it is killed; default: 60")
+      ->check(CLI::Range(1, 24 * 3600))
+      ->needs(least);
   app.add_option_function<int>(
          "--grace",
          [&options](const int& given) { options.job.grace = std::chrono::seconds(given); },
@@ -273,8 +291,18 @@ void warn_of_secret(Options& options) {
       "KOLO_SECRET in the environment, or give --secret-file");
 }
 
+void check_elastic(const Options& options) {
+  if (options.job.least == 0) return;
+  if (options.is_foreign() || options.nodes > 1) {
+    throw CLI::ValidationError(
+        "--min-np is for ranks that one kolo-run starts, here or by ssh: give neither --launcher "
+        "srun or mpirun nor --nnodes");
+  }
+}
+
 void check_manner(const CLI::App& app, Raw& raw) {
   Options& options = raw.options;
+  check_elastic(options);
   if (options.is_foreign() && app.count("--master-port") > 0) {
     throw CLI::ValidationError(
         fmt::format("--master-port is where kolo-run listens; with --launcher {} it does not",

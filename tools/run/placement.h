@@ -31,6 +31,7 @@ struct Place {
   int local_rank = 0;
   int local_size = 1;    ///< ranks of this host
   bool is_here = false;  ///< kolo-run starts it itself, without an agent
+  int process = 0;       ///< in an elastic job: see Lobby
 };
 
 /// "h1:2,h2" → two slots and one; "[fd00::2]:2,fd00::3" likewise. kInvalidArgument names the wrong

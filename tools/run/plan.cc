@@ -187,6 +187,11 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
                       options.launcher, v6->host);
   }
   plan.job.size = static_cast<int>(plan.places.size());
+  plan.job.is_elastic = options.job.least > 0;
+  if (options.job.least > plan.job.size) {
+    return KOLO_ERROR(kInvalidArgument, "--min-np {} is more than the {} ranks of the job",
+                      options.job.least, plan.job.size);
+  }
   KOLO_ASSIGN(plan.job.secret, secret_or_new(options, environment));
   std::string own = options.address.empty() ? this_host() : options.address;
   if (!options.interface.empty() && options.address.empty()) {

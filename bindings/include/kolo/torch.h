@@ -20,6 +20,7 @@
 #include <kolo/torch/distributed_eval_sampler.h>
 #include <kolo/torch/distributed_optimizer.h>
 #include <kolo/torch/distributed_sampler.h>
+#include <kolo/torch/elastic.h>
 #include <kolo/torch/elastic_sampler.h>
 #include <kolo/torch/functions.h>
 #include <kolo/torch/grad_scaler.h>

@@ -305,8 +305,19 @@ void RankSampler::load(torch::serialize::InputArchive& archive) {
       require("shuffle", "shuffle", state.options.shuffle ? 1 : 0);
     }
   }
-  state.epoch = read("epoch");
+  resume(read("epoch"), ended ? state.data_size : position);
+}
+
+void RankSampler::resume(std::size_t epoch, std::size_t position) {
+  State& state = *state_;
+  const int rank = state.options.rank ? *state.options.rank : kolo::rank();
+  const int size = state.options.size ? *state.options.size : kolo::size();
+  check_share(state.options, rank, size);
+  state.rank = static_cast<std::size_t>(rank);
+  state.size = static_cast<std::size_t>(size);
+  state.epoch = epoch;
   // A share is never larger than the data.
+  const bool ended = !state.options.elastic && position > 0 && position >= state.data_size;
   const std::size_t first = ended ? state.data_size : state.start_behind(position);
   state.deal(first);
   state.resume_at = first;

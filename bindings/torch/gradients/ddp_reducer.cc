@@ -321,14 +321,32 @@ DdpReducer::State::State(const NamedTensors& named, const NamedTensors& named_bu
 }
 
 DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)
-    : state_(std::make_shared<State>(named, buffers, options)) {
+    : parameters_(std::move(named)),
+      buffers_(std::move(buffers)),
+      options_(options) {
+  begin();
+}
+
+void DdpReducer::begin() {
+  state_ = std::make_shared<State>(parameters_, buffers_, options_);
+  if (hook_) install_hook();
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
     State::Parameter& parameter = state_->parameters[i];
     parameter.hooks = GradientHooks(parameter.tensor, state_->weak_from_this(), i);
   }
 }
 
-DdpReducer::~DdpReducer() {
+DdpReducer::~DdpReducer() { end(); }
+
+void DdpReducer::leave_world() {
+  end();
+  state_.reset();
+}
+
+void DdpReducer::enter_world() { begin(); }
+
+void DdpReducer::end() {
+  if (!state_) return;
   // Not during an exception, which one rank may have alone.
   if (state_->pass.exists() && std::uncaught_exceptions() == 0) {
     state_->end_interrupted();
@@ -363,6 +381,11 @@ void DdpReducer::State::check_unchanged(const Parameter& parameter) {
 }
 
 void DdpReducer::before_forward(const torch::nn::Module& module) {
+  if (!state_) {
+    raise(ErrorCode::kInvalidArgument,
+          "DistributedDataParallel: its world has ended, and elastic::run() could not take it to "
+          "the next one; end the program");
+  }
   State& state = *state_;
   state.forwards.leave();
   if (!torch::GradMode::is_enabled()) return;
@@ -411,11 +434,16 @@ void DdpReducer::set_sample_count(std::int64_t samples) {
 }
 
 void DdpReducer::register_comm_hook(CommHook hook) {
-  if (!hook || state_->hook) {
+  if (!hook || hook_) {
     raise(ErrorCode::kInvalidArgument, hook ? "register_comm_hook(): there is one already"
                                             : "register_comm_hook(): it is empty");
   }
-  state_->hook = std::move(hook);
+  hook_ = std::move(hook);
+  install_hook();
+}
+
+void DdpReducer::install_hook() {
+  state_->hook = hook_;
   for (State::Bucket& bucket : state_->buckets)
     if (!bucket.memory.defined()) bucket.memory = state_->memory_for(bucket.members);
 }

@@ -126,8 +126,14 @@ GradientReducer::State::State(const DistributedOptimizerOptions& options)
 
 GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                                  const NamedTensors& named,
-                                 const DistributedOptimizerOptions& options)
-    : state_(std::make_shared<State>(options)) {
+                                 const DistributedOptimizerOptions& options) {
+  begin(groups, named, options);
+}
+
+void GradientReducer::begin(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                            const NamedTensors& named,
+                            const DistributedOptimizerOptions& options) {
+  state_ = std::make_shared<State>(options);
   agree("DistributedOptimizer", state_->round.prefix() + "(parameters)", options.process_set,
         [&] { return state_->take_parameters(groups, named); });
 }
@@ -155,7 +161,27 @@ std::vector<std::string> GradientReducer::State::take_parameters(
   return lines_of(listed, together, options);
 }
 
-GradientReducer::~GradientReducer() {
+GradientReducer::~GradientReducer() { end(); }
+
+void GradientReducer::leave_world() {
+  if (!left_) left_.emplace(state_->parameters(), state_->settings.options);
+  end();
+  state_.reset();
+}
+
+void GradientReducer::enter_world(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  begin(groups, left_->first, left_->second);
+  left_.reset();
+}
+
+void GradientReducer::refuse_outside() {
+  raise(ErrorCode::kInvalidArgument,
+        "DistributedOptimizer: its world has ended, and elastic::run() could not take it to the "
+        "next one; end the program");
+}
+
+void GradientReducer::end() {
+  if (!state_) return;
   // Not during an exception, which one rank may have alone.
   if (std::uncaught_exceptions() == 0) state_->end_left_out();
   state_->round.drop();

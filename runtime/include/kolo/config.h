@@ -27,6 +27,9 @@ struct KOLO_API Config {
   /// ranks. They override what the launcher says. −1 (not set): from the environment.
   std::int64_t rank = -1;
   std::int64_t size = -1;
+  /// KOLO_PROCESS, 0 to 1000000000: number of this process in an elastic job, which kolo-run sets.
+  /// −1: not set.
+  std::int64_t process = -1;
   /// KOLO_LOCAL_RANK, 0 to 1048575: rank among the ranks of this host, as the launcher counts them.
   /// −1: not set.
   std::int64_t local_rank = -1;

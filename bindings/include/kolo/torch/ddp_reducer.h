@@ -129,9 +129,21 @@ class KOLO_API DdpReducer {
   void register_comm_hook(CommHook hook);
   DdpStats stats() const;
 
+  /// As WorldMember's. Counters begin anew.
+  void leave_world();
+  void enter_world();
+
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  void begin();
+  void end();
+  void install_hook();
+
+  const NamedTensors parameters_;
+  const NamedTensors buffers_;
+  const DdpOptions options_;
+  CommHook hook_;
+  std::shared_ptr<State> state_;  ///< null between two worlds
 };
 
 }  // namespace kolo

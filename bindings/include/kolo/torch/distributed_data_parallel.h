@@ -98,6 +98,7 @@
 #include <kolo/torch/module_wrapper.h>
 #include <kolo/torch/output_tensors.h>
 #include <kolo/torch/replicas.h>
+#include <kolo/torch/world_member.h>
 #include <torch/types.h>
 
 #include <memory>
@@ -137,7 +138,8 @@ class [[nodiscard]] NoSync {
 
 /// `M` is a module holder (TORCH_MODULE, torch::nn::Sequential, …) or a shared pointer to a module.
 template <class M>
-class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>, M> {
+class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>, M>,
+                                public WorldMember {
   using Wrapper = ModuleWrapper<DistributedDataParallel<M>, M>;
 
  public:
@@ -174,6 +176,9 @@ class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>,
   /// As DdpReducer::register_comm_hook.
   void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
   DdpStats stats() const { return reducer_->stats(); }
+
+  void leave_world() override { reducer_->leave_world(); }
+  void enter_world() override { reducer_->enter_world(); }
 
  private:
   template <class Output, class... Arguments>

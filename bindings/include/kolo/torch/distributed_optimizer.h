@@ -86,11 +86,13 @@
 #include <kolo/torch/compression.h>
 #include <kolo/torch/functions.h>
 #include <kolo/torch/reducing_optimizer.h>
+#include <kolo/torch/world_member.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -189,6 +191,11 @@ class KOLO_API GradientReducer {
   /// Number of gradients that were submitted and not yet synchronized.
   std::size_t pending() const;
   ProcessSet process_set() const;
+  /// As WorldMember's.
+  void leave_world();
+  void enter_world(const std::vector<torch::optim::OptimizerParamGroup>& groups);
+  bool is_in_world() const { return !left_; }
+  [[noreturn]] static void refuse_outside();
   /// Throws kInvalidArgument: the optimizer was moved from.
   [[noreturn]] static void refuse_moved();
   /// Reduces the scalar loss of a closure over the ranks, in the same way as its gradients.
@@ -196,11 +203,17 @@ class KOLO_API GradientReducer {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  void begin(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+             const NamedTensors& named, const DistributedOptimizerOptions& options);
+  void end();
+
+  std::shared_ptr<State> state_;  ///< null between two worlds
+  /// What the next state is made of, between two worlds.
+  std::optional<std::pair<NamedTensors, DistributedOptimizerOptions>> left_;
 };
 
 template <class O>
-class DistributedOptimizer : public O, public ReducingOptimizer {
+class DistributedOptimizer : public O, public ReducingOptimizer, public WorldMember {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, O>, "O is one of LibTorch's optimizers");
   static_assert(
       !std::is_abstract_v<O>,
@@ -288,9 +301,16 @@ class DistributedOptimizer : public O, public ReducingOptimizer {
   /// Number of gradients that were submitted and not yet synchronized.
   std::size_t pending() const { return reducer().pending(); }
 
+  void leave_world() override { reducer_->leave_world(); }
+  void enter_world() override {
+    reducer_->enter_world(this->param_groups());
+    reducer().look_at(*this);
+  }
+
  private:
   GradientReducer& reducer() const {
     if (reducer_ == nullptr) GradientReducer::refuse_moved();
+    if (!reducer_->is_in_world()) GradientReducer::refuse_outside();
     return *reducer_;
   }
 

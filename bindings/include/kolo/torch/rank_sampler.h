@@ -91,6 +91,13 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   /// has them too. 0 or 1.
   std::size_t last_batch_padding() const;
 
+  /// Number of elements of the epoch that all ranks together have received, computed from this
+  /// rank's position.
+  std::size_t position() const;
+  /// The next reset() continues at this position of this epoch, over the ranks that exist now
+  /// unless the options give them. The same on all ranks. Otherwise as load().
+  void resume(std::size_t epoch, std::size_t position);
+
   /// Saves the epoch and the position of all ranks in it. The position is computed from this
   /// rank's, because all ranks are at the same batch. So a run may resume with another number of
   /// ranks.
@@ -109,9 +116,6 @@ class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
   RankSampler(std::size_t data_size, const RankSamplerOptions& options);
   /// Number of batches of this pass that the training loop has received.
   std::size_t batches_received() const;
-  /// Number of elements of the epoch that all ranks together have received, computed from this
-  /// rank's position.
-  std::size_t position() const;
 
  private:
   struct State;

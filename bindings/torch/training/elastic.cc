@@ -1,0 +1,334 @@
+// Elastic training: who is furthest, and how the others get there. Called by the training loop's
+// thread.
+#include "bindings/core/membership.h"
+#include "bindings/torch/tensors/tensor_memory.h"
+
+#include <kolo/torch/broadcast_parameters.h>
+#include <kolo/torch/elastic.h>
+#include <kolo/torch/objects.h>
+#include <kolo/torch/optimizer_state.h>
+#include <kolo/torch/rank_sampler.h>
+#include <kolo/torch/reducing_optimizer.h>
+#include <kolo/torch/sharded_parameters.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace kolo::elastic {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How often rank 0 asks the launcher for newcomers.
+constexpr std::chrono::milliseconds kAsksEvery(100);
+/// Worlds of the same processes that may be lost in a row without a commit.
+constexpr int kMostFutile = 3;
+
+/// Leaves the function. No std::exception, so that it passes what programs catch.
+struct Reset {};
+
+std::int64_t writes_to(const torch::optim::Optimizer& optimizer) {
+  std::int64_t writes = 0;
+  for (const auto& group : optimizer.param_groups())
+    for (const torch::Tensor& parameter : group.params()) writes += parameter._version();
+  return writes;
+}
+
+template <class Part>
+std::vector<Part*> all_of(Part* first, const std::map<std::string, Part*>& further) {
+  std::vector<Part*> all;
+  if (first != nullptr) all.push_back(first);
+  for (const auto& [name, part] : further) all.push_back(part);
+  return all;
+}
+
+void refuse_spread(torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<ShardedState*>(&optimizer) != nullptr) {
+    raise(ErrorCode::kUnsupported,
+          "elastic::State: a ShardedOptimizer has a part of its state on each rank alone, which "
+          "would be lost with it; use DistributedOptimizer, or checkpoints without elastic::run()");
+  }
+  const auto* const reducing = dynamic_cast<ReducingOptimizer*>(&optimizer);
+  if (reducing != nullptr && reducing->process_set().id() != 0) {
+    raise(ErrorCode::kUnsupported,
+          "elastic::State: the optimizer reduces over a process set, which ends with its world; "
+          "use one over all ranks");
+  }
+}
+
+}  // namespace
+
+struct State::Impl {
+  /// How far a rank is. Ranks compare these, field by field.
+  struct Position {
+    /// 0: a new process, or one that was lost in the middle of taking over another's state.
+    std::int64_t has_state = 0;
+    std::int64_t progress = 0;
+    /// Writes to parameters since the last commit: the optimizer has stepped.
+    std::int64_t writes = 0;
+    std::int64_t epoch = 0;
+    std::int64_t in_epoch = 0;  ///< position of the sampler
+
+    std::tuple<std::int64_t, std::int64_t, std::int64_t> distance() const {
+      return {has_state, progress, writes};
+    }
+  };
+
+  CheckpointParts parts;
+  RankSampler* sampler = nullptr;
+  std::vector<torch::nn::Module*> modules;
+  std::vector<torch::optim::Optimizer*> optimizers;
+  std::vector<SchedulerState*> schedulers;
+  std::vector<WorldMember*> members;
+  std::vector<std::function<void()>> callbacks;
+  bool is_running = false;  ///< within run() of an elastic job
+  Position committed;       ///< at the last commit; `writes` counts from the beginning
+  Clock::time_point asks_at = {};
+
+  std::int64_t writes() const {
+    std::int64_t writes = 0;
+    for (const torch::optim::Optimizer* optimizer : optimizers) writes += writes_to(*optimizer);
+    return writes;
+  }
+
+  /// Notes that all up to here has happened.
+  void note() {
+    committed.has_state = 1;
+    committed.writes = writes();
+    if (sampler == nullptr) return;
+    committed.in_epoch = static_cast<std::int64_t>(sampler->position());
+  }
+
+  /// Where this rank is now, perhaps in the middle of a step.
+  Position now() const {
+    Position position = committed;
+    position.writes = writes() - committed.writes;
+    // The step has happened, so its batch has been used.
+    if (position.writes > 0 && sampler != nullptr)
+      position.in_epoch = static_cast<std::int64_t>(sampler->position());
+    return position;
+  }
+
+  void set_epoch() const {
+    if (sampler != nullptr) sampler->set_epoch(static_cast<std::size_t>(committed.epoch));
+  }
+
+  std::string small_parts() const {
+    torch::serialize::OutputArchive archive;
+    const auto write = [&](const std::string& key, const auto& part) {
+      torch::serialize::OutputArchive nested(archive.compilation_unit());
+      part.save(nested);
+      archive.write(key, nested);
+    };
+    for (std::size_t i = 0; i < schedulers.size(); ++i) write(std::to_string(i), *schedulers[i]);
+    if (parts.scaler != nullptr) write("scaler", *parts.scaler);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    return std::move(stream).str();
+  }
+
+  void take_small_parts(const std::string& bytes) const {
+    torch::serialize::InputArchive archive;
+    archive.load_from(bytes.data(), bytes.size());
+    const auto read = [&](const std::string& key, auto& part) {
+      torch::serialize::InputArchive nested;
+      archive.read(key, nested);
+      part.load(nested);
+    };
+    for (std::size_t i = 0; i < schedulers.size(); ++i) read(std::to_string(i), *schedulers[i]);
+    if (parts.scaler != nullptr) read("scaler", *parts.scaler);
+  }
+
+  /// Collective: all ranks get the state of the one that is furthest. `always`: even if all are at
+  /// the same place already.
+  void share(bool always) {
+    const Position mine = now();
+    const auto all = positions(mine);
+    const auto furthest =
+        std::max_element(all.begin(), all.end(), [](const Position& a, const Position& b) {
+          return a.distance() < b.distance();
+        });
+    const int root = static_cast<int>(furthest - all.begin());
+    if (furthest->has_state == 0) {
+      raise(ErrorCode::kPeerLost,
+            "elastic::run(): all ranks that had the training's state are gone; begin anew from a "
+            "checkpoint");
+    }
+    const bool is_behind = mine.distance() != furthest->distance();
+    const bool copies = always || std::any_of(all.begin(), all.end(), [&](const Position& other) {
+                          return other.distance() != furthest->distance();
+                        });
+    if (copies) {
+      // If a rank is lost meanwhile, this one has a mixture.
+      if (is_behind) committed.has_state = 0;
+      for (const torch::nn::Module* module : modules) broadcast_parameters(*module, root);
+      for (torch::optim::Optimizer* optimizer : optimizers)
+        broadcast_optimizer_state(*optimizer, root);
+      const std::string bytes = broadcast_object(rank() == root ? small_parts() : "", root);
+      if (parts.data != nullptr) *parts.data = broadcast_object(*parts.data, root);
+      if (is_behind) take_small_parts(bytes);
+    }
+    committed = *furthest;
+    if (sampler != nullptr) {
+      sampler->resume(static_cast<std::size_t>(committed.epoch),
+                      static_cast<std::size_t>(committed.in_epoch));
+    }
+    committed.has_state = 1;
+    // A step that one rank has made, and that no commit has counted.
+    if (std::exchange(committed.writes, 0) > 0) ++committed.progress;
+    committed.writes = writes();
+  }
+
+  static std::vector<Position> positions(const Position& mine) {
+    const torch::Tensor row = torch::tensor(
+        {mine.has_state, mine.progress, mine.writes, mine.epoch, mine.in_epoch}, torch::kInt64);
+    const torch::Tensor rows = allgather(row.unsqueeze(0));
+    std::vector<Position> all;
+    for (std::int64_t i = 0; i < rows.size(0); ++i) {
+      const auto* const at = rows.const_data_ptr<std::int64_t>() + i * rows.size(1);
+      all.push_back({at[0], at[1], at[2], at[3], at[4]});
+    }
+    return all;
+  }
+
+  /// Takes all to the next world, again and again until it stands.
+  void enter_next() {
+    for (;;) {
+      shutdown();
+      for (WorldMember* member : members) member->leave_world();
+      enter_next_world();
+      try {
+        // In this order: a DistributedDataParallel begins with rank 0's weights.
+        share(false);
+        for (WorldMember* member : members) member->enter_world();
+        for (const auto& callback : callbacks) callback();
+        committed.writes = writes();  // a DistributedDataParallel has written the weights again
+        return;
+      } catch (const std::exception&) {
+        if (!loss()) throw;
+      }
+    }
+  }
+
+  bool wants_reset() {
+    std::int32_t wanted = 0;
+    if (rank() == 0 && Clock::now() >= asks_at) {
+      asks_at = Clock::now() + kAsksEvery;
+      wanted = newcomers();
+    }
+    if (size() > 1) broadcast_ordered(&wanted, 1, DataType::kInt32, 0);
+    return wanted > 0;
+  }
+};
+
+State::State(const CheckpointParts& parts, std::vector<WorldMember*> members)
+    : impl_(std::make_unique<Impl>()) {
+  Impl& impl = *impl_;
+  impl.parts = parts;
+  impl.modules = all_of(parts.module, parts.modules);
+  impl.optimizers = all_of(parts.optimizer, parts.optimizers);
+  impl.schedulers = all_of(parts.scheduler, parts.schedulers);
+  if (parts.sampler != nullptr) {
+    impl.sampler = dynamic_cast<RankSampler*>(parts.sampler);
+    if (impl.sampler == nullptr) {
+      raise(ErrorCode::kInvalidArgument,
+            "elastic::State: the sampler does not know the ranks; use kolo::DistributedSampler or "
+            "kolo::ElasticSampler");
+    }
+  }
+  impl.members = std::move(members);
+  for (torch::optim::Optimizer* optimizer : impl.optimizers) {
+    refuse_spread(*optimizer);
+    if (auto* const member = dynamic_cast<WorldMember*>(optimizer)) impl.members.push_back(member);
+  }
+  if (impl.sampler != nullptr)
+    impl.committed.epoch = static_cast<std::int64_t>(impl.sampler->epoch());
+  impl.note();
+}
+
+State::~State() = default;
+
+std::int64_t State::epoch() const { return impl_->committed.epoch; }
+
+void State::set_epoch(std::int64_t epoch) {
+  impl_->committed.epoch = epoch;
+  impl_->set_epoch();
+  impl_->note();
+}
+
+void State::next_epoch() {
+  ++impl_->committed.progress;
+  set_epoch(epoch() + 1);
+  impl_->committed.in_epoch = 0;
+}
+
+void State::commit() {
+  ++impl_->committed.progress;
+  impl_->note();
+  if (impl_->is_running && impl_->wants_reset()) throw Reset();
+}
+
+std::uint64_t State::progress() const {
+  return static_cast<std::uint64_t>(impl_->committed.progress);
+}
+
+int State::generation() const { return membership().generation; }
+
+void State::on_reset(std::function<void()> callback) {
+  impl_->callbacks.push_back(std::move(callback));
+}
+
+void run(State& state, const std::function<void()>& train) {
+  State::Impl& impl = *state.impl_;
+  const Membership first = membership();
+  if (!first.is_elastic) {
+    if (rank() == 0 && size() > 1) {
+      TORCH_WARN(
+          "kolo: elastic::run(): what started the ranks replaces none and makes no smaller world, "
+          "so the loss of a rank ends the job; start it by kolo-run with --min-np");
+    }
+    impl.share(true);
+    return train();
+  }
+  static_cast<void>(newcomers());  // the launcher knows from now on that this program goes on
+  impl.is_running = true;
+  bool enters = first.generation == 0;
+  if (enters) impl.committed.has_state = 0;
+  int futile = 0;
+  std::int64_t progress = impl.committed.progress;
+  int members = 0;
+  for (;;) {
+    try {
+      if (enters) {
+        impl.enter_next();
+      } else {
+        impl.share(true);
+      }
+      enters = true;
+      members = size();
+      train();
+      impl.is_running = false;
+      return;
+    } catch (const Reset&) {
+      // All ranks are here.
+    } catch (const std::exception&) {
+      const auto lost = loss();
+      const bool has_moved = impl.committed.progress > progress || size() != members;
+      futile = has_moved ? 0 : futile + 1;
+      progress = impl.committed.progress;
+      if (!lost || futile == kMostFutile) {
+        impl.is_running = false;
+        throw;
+      }
+      enters = true;
+      TORCH_WARN("kolo: elastic::run(): ", lost->message, "; going on with the others from step ",
+                 impl.committed.progress);
+    }
+  }
+}
+
+}  // namespace kolo::elastic

@@ -1,0 +1,58 @@
+// Lobby: decides which processes of an elastic job make its next world. kolo-run's store asks it.
+// No sockets, no clock; one thread at a time.
+//
+//   Lobby lobby(/*size=*/4, /*least=*/2);
+//   for (int process = 0; process < 4; ++process) lobby.start(process);
+//   lobby.arrive(process);  // for each that comes, until …
+//   if (const auto ranks = lobby.convene()) …  // … the ranks of the next world, by process
+//
+// - The launcher numbers processes from 0 and never uses a number twice: a replacement for a lost
+//   process is another process.
+// - Each world has a number, its generation. Generation 0 is before the first world.
+// - A world is convened when every living member of the world before has arrived, so that none is
+//   left behind, and at least `least` processes are there. The first world waits for all processes
+//   that were started.
+// - Members keep their order; newcomers follow.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace kolo {
+
+class Lobby {
+ public:
+  /// `least`: the smallest world that may train.
+  explicit Lobby(int least) : least_(least) {}
+
+  /// The launcher has started a process, or has seen it end.
+  void start(int process) { living_.insert(process); }
+  void end(int process);
+  /// A process waits for the next world, or waits no longer.
+  void arrive(int process) { waiting_.insert(process); }
+  void leave(int process) { waiting_.erase(process); }
+
+  /// The next world's processes by rank, if it can be made now. They wait no longer.
+  std::optional<std::vector<int>> convene();
+
+  int generation() const { return generation_; }
+  bool is_member(int process) const;
+  /// Number of waiting processes that the present world does not have.
+  int newcomers() const;
+  /// Living members of the present world for which others wait.
+  std::vector<int> missing() const;
+  /// Number of waiting processes that the next world lacks; 0: none.
+  int lacking() const;
+
+ private:
+  bool is_living(int process) const { return living_.count(process) > 0; }
+
+  const int least_;
+  int generation_ = 0;
+  std::set<int> living_;
+  std::set<int> waiting_;
+  std::vector<int> members_;  ///< of the present world, by rank
+};
+
+}  // namespace kolo
