@@ -4,7 +4,8 @@
 
 namespace kolo {
 
-void Lobby::end(int process) {
+void Lobby::end(int process, bool is_done) {
+  if (is_done) least_ = 1;
   living_.erase(process);
   waiting_.erase(process);
 }

@@ -26,9 +26,10 @@ class Lobby {
   /// `least`: the smallest world that may train.
   explicit Lobby(int least) : least_(least) {}
 
-  /// The launcher has started a process, or has seen it end.
+  /// The launcher starts a process, or has seen it end. `is_done`: it has done its training, so
+  /// those that are left do what is left in a world of any size.
   void start(int process) { living_.insert(process); }
-  void end(int process);
+  void end(int process, bool is_done);
   /// A process waits for the next world, or waits no longer.
   void arrive(int process) { waiting_.insert(process); }
   void leave(int process) { waiting_.erase(process); }
@@ -48,7 +49,7 @@ class Lobby {
  private:
   bool is_living(int process) const { return living_.count(process) > 0; }
 
-  const int least_;
+  int least_;
   int generation_ = 0;
   std::set<int> living_;
   std::set<int> waiting_;

@@ -377,12 +377,17 @@ void TcpStoreServer::note_start(int process) {
   lobby_->start(process);
 }
 
-void TcpStoreServer::note_end(int process) {
+void TcpStoreServer::note_end(int process, bool is_done) {
   {
     const std::lock_guard lock(mutex_);
-    lobby_->end(process);
+    lobby_->end(process, is_done);
   }
   waker_.wake();
+}
+
+bool TcpStoreServer::is_in_world(int process) const {
+  const std::lock_guard lock(mutex_);
+  return lobby_->is_member(process);
 }
 
 bool TcpStoreServer::is_elastic() const {

@@ -59,7 +59,8 @@ class TcpStoreServer {
   // For an elastic job. Any thread.
   /// The launcher starts a process, or has seen it end. See Lobby.
   void note_start(int process);
-  void note_end(int process);
+  void note_end(int process, bool is_done);
+  bool is_in_world(int process) const;
   /// Whether the program runs within kolo::elastic::run(): otherwise a lost rank ends the job.
   bool is_elastic() const;
   /// Processes for which others have waited that long, to make the next world.

@@ -63,6 +63,7 @@ class Job {
     std::optional<Output> out = std::nullopt;
     std::optional<Output> error = std::nullopt;
     bool is_logging_in = false;
+    bool is_dismissed = false;  ///< its end is no failure
     std::string banner = {};  ///< what an agent wrote before the login was done
     Time linger_until = {};   ///< for processes that the rank left running, until SIGTERM
     Time kill_rest_at = {};   ///< SIGKILL for them
@@ -88,6 +89,8 @@ class Job {
   void take_end(Rank& rank, int status);
   /// Whether an elastic job goes on without the rank, which has failed, or with a replacement.
   bool goes_on_without(const Rank& rank);
+  /// Ends new processes that have come when the training was over.
+  void dismiss_newcomers();
   void kill_late();
   void name_first_failure();
   /// Records that rank `rank` ended the job.
@@ -118,7 +121,7 @@ class Job {
 
   int processes_ = 0;  ///< started or to be started; numbers those of an elastic job
   int restarts_left_ = 0;
-  bool has_ended_ = false;  ///< a rank has ended in order, so no lost one is replaced any more
+  bool is_over_ = false;  ///< a rank of an elastic job has done its training
   Status started_ = {};                ///< an error if a rank could not be started
   std::optional<int> exit_code_ = {};  ///< set once the job is ending
   std::optional<int> first_failed_ = {};

@@ -130,16 +130,19 @@ void Job::take_end(Rank& rank, int status) {
   process.status = status;
   process.input.reset();
   rank.is_logging_in = rank.is_logging_in && process.out;  // its output is still to come
-  if (options_.lobby != nullptr) options_.lobby->note_end(process.place.process);
-  if (exit_code_of(status) == 0) {
-    has_ended_ = true;
+  const bool is_done = exit_code_of(status) == 0;
+  if (options_.lobby != nullptr) options_.lobby->note_end(process.place.process, is_done);
+  if (is_done) {
+    const bool is_of_world =
+        options_.lobby != nullptr && options_.lobby->is_in_world(process.place.process);
+    if (is_of_world) dismiss_newcomers();
     rank.linger_until = Clock::now() + kGrace;
     return;
   }
   // Also end the processes that it left behind.
   ::kill(-process.pid, SIGKILL);
   process.is_gone = true;
-  if (exit_code_ || (options_.lobby != nullptr && goes_on_without(rank))) return;
+  if (exit_code_ || rank.is_dismissed || (options_.lobby != nullptr && goes_on_without(rank))) return;
   failed_.push_back(&rank);
   if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
 }
@@ -157,9 +160,9 @@ bool Job::goes_on_without(const Rank& rank) {
     tell(fmt::format("{}, and the program has not called kolo::elastic::run()", what));
     return false;
   }
-  if (has_ended_) {
+  if (is_over_) {
     if (living == 0) return false;
-    tell(fmt::format("{}; the {} others end the training without it", what, living));
+    tell(fmt::format("{}; the other {} end the training without it", what, living));
     return true;
   }
   if (restarts_left_ > 0) {
@@ -167,7 +170,7 @@ bool Job::goes_on_without(const Rank& rank) {
     Place place = process.place;
     place.process = processes_++;
     options_.lobby->note_start(place.process);
-    tell(fmt::format("{}; starting process {} in its place ({} more restarts), the {} others go on",
+    tell(fmt::format("{}; starting process {} in its place ({} more restarts), the other {} go on",
                      what, place.process, restarts_left_, living));
     waiting_.insert(waiting_.begin(), std::move(place));
     return true;
@@ -178,8 +181,20 @@ bool Job::goes_on_without(const Rank& rank) {
                      what, living, options_.least));
     return false;
   }
-  tell(fmt::format("{}; the {} others go on", what, living));
+  tell(fmt::format("{}; the other {} go on", what, living));
   return true;
+}
+
+void Job::dismiss_newcomers() {
+  is_over_ = true;
+  std::erase_if(waiting_, [this](const Place& place) {
+    return !options_.lobby->is_in_world(place.process);
+  });
+  for (Rank& rank : ranks_) {
+    if (rank.process.ended || options_.lobby->is_in_world(rank.process.place.process)) continue;
+    rank.is_dismissed = true;
+    send_signal(rank.process, SIGKILL);  // it has nothing yet that could be lost
+  }
 }
 
 void Job::kill_late() {

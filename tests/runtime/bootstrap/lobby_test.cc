@@ -44,13 +44,13 @@ TEST(Lobby, AProcessThatEndsBeforeTheFirstWorldIsNotWaitedFor) {
   Lobby lobby(1);
   for (const int process : {0, 1}) lobby.start(process);
   lobby.arrive(0);
-  lobby.end(1);
+  lobby.end(1, false);
   EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0)));
 }
 
 TEST(Lobby, SurvivorsKeepTheirOrder) {
   Lobby lobby = lobby_of(4, 2);
-  lobby.end(1);
+  lobby.end(1, false);
   arrive(lobby, {3, 0});
   EXPECT_FALSE(lobby.convene());
   EXPECT_THAT(lobby.missing(), ElementsAre(2));
@@ -61,8 +61,8 @@ TEST(Lobby, SurvivorsKeepTheirOrder) {
 
 TEST(Lobby, AWorldIsNotSmallerThanTheLeast) {
   Lobby lobby = lobby_of(3, 2);
-  lobby.end(0);
-  lobby.end(2);
+  lobby.end(0, false);
+  lobby.end(2, false);
   lobby.arrive(1);
   EXPECT_FALSE(lobby.convene());
   EXPECT_EQ(lobby.lacking(), 1);
@@ -86,7 +86,7 @@ TEST(Lobby, NewcomersWaitForAllMembersAndComeLast) {
 
 TEST(Lobby, NobodyWaitsForANewProcessThatHasNotCome) {
   Lobby lobby = lobby_of(2, 1);
-  lobby.end(1);
+  lobby.end(1, false);
   lobby.start(2);
   lobby.arrive(0);
   EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0)));
@@ -98,8 +98,16 @@ TEST(Lobby, WhoLeavesBeforeTheWorldStandsIsNotInIt) {
   lobby.leave(1);  // its connection is gone, perhaps its process soon
   lobby.arrive(2);
   EXPECT_FALSE(lobby.convene());
-  lobby.end(1);
+  lobby.end(1, false);
   EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0, 2)));
+}
+
+TEST(Lobby, OnceOneIsDoneTheRestNeedNotBeMany) {
+  Lobby lobby = lobby_of(3, 2);
+  lobby.end(2, true);
+  lobby.end(1, false);
+  lobby.arrive(0);
+  EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0)));
 }
 
 TEST(Lobby, NothingIsMissingWhileNobodyWaits) {
