@@ -15,6 +15,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/clock_exchange_test.cc
   runtime/bootstrap/file_store_test.cc
   runtime/bootstrap/handshake_test.cc
+  runtime/bootstrap/elastic_store_test.cc
   runtime/bootstrap/launcher_test.cc
   runtime/bootstrap/lobby_test.cc
   runtime/bootstrap/meeting_again_test.cc

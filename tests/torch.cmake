@@ -108,6 +108,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/console_test.cc
     bindings/torch/data_loader_test.cc
     bindings/torch/elastic_sampler_test.cc
+    bindings/torch/elastic_test.cc
     bindings/torch/metrics_test.cc
     bindings/torch/objects_test.cc
     bindings/torch/optimizer_state_test.cc

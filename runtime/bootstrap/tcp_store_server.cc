@@ -457,15 +457,16 @@ void TcpStoreServer::answer_waiting() {
 
 Fields TcpStoreServer::refuse_world(const Connection& c) {
   const std::lock_guard lock(mutex_);
-  lobby_->leave(*c.process);
   const auto missing = lobby_->missing();
+  const int lacking = lobby_->lacking();
+  lobby_->leave(*c.process);
   return error_reply(
       missing.empty()
           ? KOLO_ERROR(kTimeout,
                        "no world could be made in time: {} more processes are needed for the "
                        "smallest one (kolo-run --min-np); see what the others wrote, and whether "
                        "kolo-run may start more (--restarts)",
-                       lobby_->lacking() + 1)
+                       lacking)
           : KOLO_ERROR(kTimeout, "no world could be made in time: processes {} did not come",
                        fmt::join(missing, ", ")));
 }

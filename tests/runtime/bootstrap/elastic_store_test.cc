@@ -1,0 +1,126 @@
+// The store of an elastic job: processes come to it, and get their places in one world after the
+// other.
+#include "runtime/bootstrap/tcp_store.h"
+#include "runtime/bootstrap/tcp_store_server.h"
+#include "tests/support/deadlines.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <vector>
+
+namespace kolo {
+namespace {
+
+using testing::HasSubstr;
+using World = TcpStore::World;
+
+std::string text_of(const Result<World>& world) {
+  if (!world.ok()) return world.error().message;
+  return fmt::format("world {}: {} of {}", world->generation, world->rank, world->size);
+}
+
+class ElasticStore : public testing::Test {
+ protected:
+  void serve(int processes, int least) {
+    auto started = TcpStoreServer::start(
+        {.endpoint = {"127.0.0.1", 0}, .secret = "secret", .least = least});
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    server_ = *std::move(started);
+    for (int process = 0; process < processes; ++process) server_->note_start(process);
+  }
+
+  std::unique_ptr<TcpStore> joined(int process) {
+    auto store = TcpStore::join({"127.0.0.1", server_->port()},
+                                {process, process + 1, fmt::format("process {}", process)},
+                                "secret", later());
+    EXPECT_TRUE(store.ok()) << store.error().message;
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  /// Asks for a world, and reports it in `text`. The connection stays.
+  std::future<std::string> asks(TcpStore& store, bool is_new, Deadline deadline = later()) {
+    return std::async(std::launch::async, [&store, is_new, deadline] {
+      return text_of(store.next_world(is_new, deadline));
+    });
+  }
+
+  std::unique_ptr<TcpStoreServer> server_;
+};
+
+TEST_F(ElasticStore, AllMeetInTheFirstWorldAndExchangeThere) {
+  serve(2, 1);
+  const auto a = joined(0);
+  const auto b = joined(1);
+  auto first = asks(*a, true);
+  EXPECT_EQ(text_of(b->next_world(true, later())), "world 1: 1 of 2");
+  EXPECT_EQ(first.get(), "world 1: 0 of 2");
+  auto mine = std::async(std::launch::async, [&] { return a->exchange("x", 0, 2, "A", later()); });
+  const auto all = b->exchange("x", 1, 2, "B", later());
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  EXPECT_EQ(*all, (Gathered{"A", "B"}));
+  EXPECT_TRUE(mine.get().ok());
+}
+
+TEST_F(ElasticStore, ANewProcessIsAloneUntilTheOthersLetItIn) {
+  serve(1, 1);
+  const auto a = joined(0);
+  EXPECT_EQ(text_of(a->next_world(true, later())), "world 1: 0 of 1");
+  a->leave();
+  server_->note_start(1);
+  const auto b = joined(1);
+  EXPECT_EQ(text_of(b->next_world(true, later())), "world 0: 0 of 1");
+  const auto asking = joined(0);
+  EXPECT_EQ(*asking->newcomers(later()), 0);
+  EXPECT_TRUE(server_->is_elastic()) << "somebody has asked";
+  auto waits = asks(*b, false);
+  while (*asking->newcomers(later()) == 0) {
+  }
+  const auto again = joined(0);
+  EXPECT_EQ(text_of(again->next_world(false, later())), "world 2: 0 of 2");
+  EXPECT_EQ(waits.get(), "world 2: 1 of 2");
+}
+
+TEST_F(ElasticStore, AWorldIsMadeWhenTheLauncherHasSeenTheMissingProcessEnd) {
+  serve(3, 2);
+  std::vector<std::unique_ptr<TcpStore>> stores;
+  std::vector<std::future<std::string>> first;
+  for (int process = 0; process < 3; ++process) stores.push_back(joined(process));
+  for (const auto& store : stores) first.push_back(asks(*store, true));
+  for (auto& text : first) EXPECT_THAT(text.get(), HasSubstr("world 1"));
+  const auto b = joined(1);
+  const auto c = joined(2);
+  auto of_b = asks(*b, false);
+  auto of_c = asks(*c, false);
+  while (server_->late(std::chrono::seconds(0)) != std::vector{0}) {
+  }
+  server_->note_end(0, false);
+  EXPECT_EQ(of_b.get(), "world 2: 0 of 2");
+  EXPECT_EQ(of_c.get(), "world 2: 1 of 2");
+  EXPECT_TRUE(server_->is_in_world(2));
+  EXPECT_FALSE(server_->is_in_world(0));
+}
+
+TEST_F(ElasticStore, WhoWaitsInVainHearsWhy) {
+  serve(2, 2);
+  const auto a = joined(0);
+  EXPECT_THAT(text_of(a->next_world(true, soon())), HasSubstr("processes 1 did not come"));
+  server_->note_end(1, false);
+  EXPECT_THAT(text_of(a->next_world(true, soon())),
+              HasSubstr("1 more processes are needed for the smallest one (kolo-run --min-np)"));
+}
+
+TEST_F(ElasticStore, WhatDoesNotBelongToAWorldIsRefused) {
+  serve(1, 1);
+  const auto a = joined(0);
+  EXPECT_THAT(a->set("key", "value").error().message, HasSubstr("a process that is in no world"));
+  EXPECT_EQ(text_of(a->next_world(true, later())), "world 1: 0 of 1");
+  EXPECT_TRUE(a->set("key", "value").ok());
+  EXPECT_FALSE(a->next_world(false, later()).ok()) << "it is in a world's meeting";
+}
+
+}  // namespace
+}  // namespace kolo
