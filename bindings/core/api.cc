@@ -60,7 +60,7 @@ struct Global {
   // The rendezvous methods used so far, finalised at exit. After a failure each is finalised alone.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
-  InitOptions options;  ///< of the last start
+  InitOptions options;  ///< as init() got them
   Membership membership = {};
   std::unique_ptr<TcpStore> launcher = nullptr;  ///< for newcomers()
   /// True within init(), which holds the lock for long.

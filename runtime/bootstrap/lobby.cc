@@ -21,7 +21,8 @@ int Lobby::newcomers() const {
 
 std::vector<int> Lobby::missing() const {
   if (waiting_.empty()) return {};
-  const auto expected = generation_ == 0 ? std::vector<int>(living_.begin(), living_.end()) : members_;
+  const auto expected =
+      generation_ == 0 ? std::vector<int>(living_.begin(), living_.end()) : members_;
   std::vector<int> missing;
   for (const int process : expected)
     if (is_living(process) && waiting_.count(process) == 0) missing.push_back(process);

@@ -53,7 +53,7 @@ class Lobby {
   int generation_ = 0;
   std::set<int> living_;
   std::set<int> waiting_;
-  std::vector<int> members_;  ///< of the present world, by rank
+  std::vector<int> members_;  ///< the present world, by rank
 };
 
 }  // namespace kolo

@@ -20,7 +20,7 @@ enum class Meeting : std::uint8_t { kSingle, kMpi, kPmix, kPmi, kTcp, kFile, kSt
 struct RendezvousMethod {
   Meeting meeting = Meeting::kSingle;
   int rank = 0;  ///< MPI, PMIx and PMI tell it later; for kElastic the process's number
-  int size = 1;                                  ///< MPI, PMIx and PMI tell it later
+  int size = 1;  ///< MPI, PMIx and PMI tell it later
   std::optional<int> local_rank = std::nullopt;  ///< as announced
   Endpoint endpoint = {};                        ///< for kTcp and kElastic
   std::optional<Endpoint> agent = std::nullopt;  ///< for kTcp: torchrun's, knows the endpoint

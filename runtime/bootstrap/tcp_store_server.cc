@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/open_files.h"
 #include "runtime/base/own_thread.h"
+#include "runtime/bootstrap/tcp_store_connection.h"
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
@@ -13,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <deque>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -25,8 +25,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
-// How long a stranger may stay silent.
-constexpr seconds kHelloTime(20);
 // How long a stopping server may take to send what is under way.
 constexpr seconds kLinger(1);
 // How long a server without free descriptors waits before it accepts again.
@@ -38,7 +36,6 @@ constexpr std::chrono::hours kLongest(24 * 7);
 constexpr std::size_t kMostWarnings = 8;
 // Chunks read from one connection before the others have their turn.
 constexpr int kChunksInTurn = 16;
-using Bytes = std::shared_ptr<const std::string>;
 
 /// The member that a hello claims to be; nothing if the hello is malformed.
 std::optional<Member> member_of(const Fields& hello) {
@@ -58,35 +55,6 @@ std::vector<std::size_t> missing_in(const Fields& contributions) {
 }
 
 }  // namespace
-
-/// One connection, with at most one unanswered request.
-struct TcpStoreServer::Connection {
-  UniqueDescriptor fd;
-  std::string nonce;
-  std::optional<int> rank = std::nullopt;  ///< after the hello; in an elastic job, in a world
-  /// In an elastic job, after the hello: the process's number.
-  std::optional<int> process = std::nullopt;
-  bool awaits_world = false;  ///< see Lobby
-  int meeting = 0;                         ///< the rank's meeting
-  std::string in = {};
-  std::deque<Bytes> out = {};
-  std::size_t sent = 0;  ///< bytes of out.front()
-  bool closing = false;  ///< close once all is sent
-  bool closed = false;
-  std::string awaited_key = {};    ///< a get waits for this key
-  std::string awaited_phase = {};  ///< an exchange waits for this phase
-  Deadline deadline = Deadline::after(kHelloTime);
-  Deadline silence = Deadline::never();  ///< when to warn of a waiting exchange
-  std::optional<Error> gives_up = {};    ///< its reason; waits for the first failure
-
-  bool is_known() const { return rank || process; }
-  bool waits() const { return !awaited_key.empty() || !awaited_phase.empty() || awaits_world; }
-  /// Whether `deadline` applies.
-  bool has_deadline() const { return waits() || !is_known(); }
-  void send(Bytes bytes) { out.push_back(std::move(bytes)); }
-  void send(std::string bytes) { send(std::make_shared<const std::string>(std::move(bytes))); }
-  void stop_waiting() { awaited_key.clear(), awaited_phase.clear(), awaits_world = false; }
-};
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
   // Fail here: the server's thread could not report an error.
@@ -372,103 +340,16 @@ void TcpStoreServer::note_departures() {
   }
 }
 
-void TcpStoreServer::note_start(int process) {
-  const std::lock_guard lock(mutex_);
-  lobby_->start(process);
-}
-
-void TcpStoreServer::note_end(int process, bool is_done) {
-  {
-    const std::lock_guard lock(mutex_);
-    lobby_->end(process, is_done);
-  }
-  waker_.wake();
-}
-
-bool TcpStoreServer::is_in_world(int process) const {
-  const std::lock_guard lock(mutex_);
-  return lobby_->is_member(process);
-}
-
-bool TcpStoreServer::is_elastic() const {
-  const std::lock_guard lock(mutex_);
-  return is_elastic_;
-}
-
-std::vector<int> TcpStoreServer::late(seconds patience) const {
-  const std::lock_guard lock(mutex_);
-  if (!missing_since_ || Deadline::Clock::now() < missing_since_->second + patience) return {};
-  return missing_since_->first;
-}
-
-void TcpStoreServer::await_world(Connection& connection, bool is_new) {
-  const std::lock_guard lock(mutex_);
-  if (!is_new || lobby_->generation() == 0 || lobby_->is_member(*connection.process)) {
-    lobby_->arrive(*connection.process);
-    connection.awaits_world = true;
-    return;
-  }
-  connection.send(to_frame({std::string(kOkReply), "0", "0", "1"}));
-}
-
-void TcpStoreServer::convene() {
-  if (!lobby_) return;
-  const std::lock_guard lock(mutex_);
-  const auto world = lobby_->convene();
-  auto missing = lobby_->missing();
-  if (missing.empty()) {
-    missing_since_.reset();
-  } else if (!missing_since_ || missing_since_->first != missing) {
-    missing_since_.emplace(std::move(missing), Deadline::Clock::now());
-  }
-  if (!world) return;
-  const int generation = lobby_->generation();
-  const auto size = static_cast<int>(world->size());
-  StoreTable& table = meetings_.open(generation, size);
-  complete_.clear();
-  for (Connection& c : connections_) {
-    if (!c.awaits_world) {
-      c.rank.reset();  // of a world that is over
-      continue;
-    }
-    const auto at = std::find(world->begin(), world->end(), *c.process);
-    c.rank = static_cast<int>(at - world->begin());
-    c.meeting = generation;
-    c.awaits_world = false;
-    const Status joined =
-        table.join({*c.rank, size, fmt::format("process {} of the job", *c.process)});
-    KOLO_CHECK(joined.ok());
-    c.send(to_frame({std::string(kOkReply), std::to_string(generation), std::to_string(*c.rank),
-                     std::to_string(size)}));
-  }
-}
-
 void TcpStoreServer::answer_waiting() {
   note_departures();
   convene();
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;
-    if (const Bytes reply = reply_to(c)) {
+    if (const auto reply = reply_to(c)) {
       c.send(reply);
       c.stop_waiting();
     }
   }
-}
-
-Fields TcpStoreServer::refuse_world(const Connection& c) {
-  const std::lock_guard lock(mutex_);
-  const auto missing = lobby_->missing();
-  const int lacking = lobby_->lacking();
-  lobby_->leave(*c.process);
-  return error_reply(
-      missing.empty()
-          ? KOLO_ERROR(kTimeout,
-                       "no world could be made in time: {} more processes are needed for the "
-                       "smallest one (kolo-run --min-np); see what the others wrote, and whether "
-                       "kolo-run may start more (--restarts)",
-                       lacking)
-          : KOLO_ERROR(kTimeout, "no world could be made in time: processes {} did not come",
-                       fmt::join(missing, ", ")));
 }
 
 std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c) {
@@ -485,7 +366,7 @@ std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c)
   const std::string* value = c.awaited_key.empty() ? nullptr : table.find(c.awaited_key);
   if (value != nullptr) return frame({std::string(kOkReply), *value});
   if (table.is_complete(c.awaited_phase)) {
-    Bytes& reply = complete_[{c.meeting, c.awaited_phase}];
+    auto& reply = complete_[{c.meeting, c.awaited_phase}];
     if (!reply) reply = all_contributions();
     return reply;
   }

@@ -34,7 +34,7 @@ void ask(int signal) { asked = signal; }
 
 struct Flags {
   std::int64_t epochs = 10;
-  int milliseconds = 20;  ///< of each step
+  int milliseconds = 20;  ///< time of each step
   bool ddp = false;
 };
 

@@ -30,8 +30,8 @@ struct JobOptions {
   std::optional<std::chrono::seconds> grace = std::nullopt;
   /// Time that ranks have after SIGKILL; the kernel may have much memory of a rank to take back.
   std::chrono::seconds time_to_die = std::chrono::seconds(60);
-  /// Of an elastic job: the smallest world; how many lost ranks may be replaced; and the store that
-  /// makes the worlds. 0 and null: not elastic.
+  /// For an elastic job: the smallest world; how many lost ranks may be replaced; and the store
+  /// that makes the worlds. 0 and null: not elastic.
   int least = 0;
   int restarts = 0;
   TcpStoreServer* lobby = nullptr;
@@ -64,9 +64,9 @@ class Job {
     std::optional<Output> error = std::nullopt;
     bool is_logging_in = false;
     bool is_dismissed = false;  ///< its end is no failure
-    std::string banner = {};  ///< what an agent wrote before the login was done
-    Time linger_until = {};   ///< for processes that the rank left running, until SIGTERM
-    Time kill_rest_at = {};   ///< SIGKILL for them
+    std::string banner = {};    ///< what an agent wrote before the login was done
+    Time linger_until = {};     ///< for processes that the rank left running, until SIGTERM
+    Time kill_rest_at = {};     ///< SIGKILL for them
   };
 
   Status start(const Place& place, const Environment& environment);
@@ -121,7 +121,7 @@ class Job {
 
   int processes_ = 0;  ///< started or to be started; numbers those of an elastic job
   int restarts_left_ = 0;
-  bool is_over_ = false;  ///< a rank of an elastic job has done its training
+  bool is_over_ = false;               ///< a rank of an elastic job has done its training
   Status started_ = {};                ///< an error if a rank could not be started
   std::optional<int> exit_code_ = {};  ///< set once the job is ending
   std::optional<int> first_failed_ = {};

@@ -142,7 +142,8 @@ void Job::take_end(Rank& rank, int status) {
   // Also end the processes that it left behind.
   ::kill(-process.pid, SIGKILL);
   process.is_gone = true;
-  if (exit_code_ || rank.is_dismissed || (options_.lobby != nullptr && goes_on_without(rank))) return;
+  if (exit_code_ || rank.is_dismissed || (options_.lobby != nullptr && goes_on_without(rank)))
+    return;
   failed_.push_back(&rank);
   if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
 }
@@ -150,9 +151,8 @@ void Job::take_end(Rank& rank, int status) {
 bool Job::goes_on_without(const Rank& rank) {
   const Process& process = rank.process;
   const auto living = static_cast<int>(
-      waiting_.size() + std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& other) {
-        return !other.process.ended;
-      }));
+      waiting_.size() + std::count_if(ranks_.begin(), ranks_.end(),
+                                      [](const Rank& other) { return !other.process.ended; }));
   const std::string what =
       fmt::format("process {} on {} (pid {}) ended with {}", process.place.process,
                   process.place.host, process.pid, describe_status(process.status));
@@ -176,9 +176,10 @@ bool Job::goes_on_without(const Rank& rank) {
     return true;
   }
   if (living < options_.least) {
-    tell(fmt::format("{}, so {} of at least {} (--min-np) are left, and none may be started any "
-                     "more (--restarts)",
-                     what, living, options_.least));
+    tell(
+        fmt::format("{}, so {} of at least {} (--min-np) are left, and none may be started any "
+                    "more (--restarts)",
+                    what, living, options_.least));
     return false;
   }
   tell(fmt::format("{}; the other {} go on", what, living));
@@ -187,9 +188,8 @@ bool Job::goes_on_without(const Rank& rank) {
 
 void Job::dismiss_newcomers() {
   is_over_ = true;
-  std::erase_if(waiting_, [this](const Place& place) {
-    return !options_.lobby->is_in_world(place.process);
-  });
+  std::erase_if(waiting_,
+                [this](const Place& place) { return !options_.lobby->is_in_world(place.process); });
   for (Rank& rank : ranks_) {
     if (rank.process.ended || options_.lobby->is_in_world(rank.process.place.process)) continue;
     rank.is_dismissed = true;

@@ -77,11 +77,10 @@ void describe_job(CLI::App& app, Raw& raw) {
                  "a folder, made if it is not there, with a file of output for each rank");
   app.add_option("--timeout", options.timeout, "seconds until the job is ended")
       ->check(CLI::Range(1, 365 * 24 * 3600));
-  auto* const least =
-      app.add_option("--min-np", options.job.least,
-                     "elastic: when a rank is lost, those of a program that calls "
-                     "kolo::elastic::run() go on if they are at least so many")
-          ->check(CLI::Range(1, kMostRanks));
+  auto* const least = app.add_option("--min-np", options.job.least,
+                                     "elastic: when a rank is lost, those of a program that calls "
+                                     "kolo::elastic::run() go on if they are at least so many")
+                          ->check(CLI::Range(1, kMostRanks));
   app.add_option("--restarts", options.job.restarts,
                  "how many lost ranks of an elastic job are replaced by new processes, which join "
                  "while the others train; default: 0")

@@ -321,9 +321,7 @@ DdpReducer::State::State(const NamedTensors& named, const NamedTensors& named_bu
 }
 
 DdpReducer::DdpReducer(NamedTensors named, NamedTensors buffers, const DdpOptions& options)
-    : parameters_(std::move(named)),
-      buffers_(std::move(buffers)),
-      options_(options) {
+    : parameters_(std::move(named)), buffers_(std::move(buffers)), options_(options) {
   begin();
 }
 

@@ -131,8 +131,7 @@ GradientReducer::GradientReducer(const std::vector<torch::optim::OptimizerParamG
 }
 
 void GradientReducer::begin(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                            const NamedTensors& named,
-                            const DistributedOptimizerOptions& options) {
+                            const NamedTensors& named, const DistributedOptimizerOptions& options) {
   state_ = std::make_shared<State>(options);
   agree("DistributedOptimizer", state_->round.prefix() + "(parameters)", options.process_set,
         [&] { return state_->take_parameters(groups, named); });

@@ -148,10 +148,9 @@ struct State::Impl {
   void share(bool always) {
     const Position mine = now();
     const auto all = positions(mine);
-    const auto furthest =
-        std::max_element(all.begin(), all.end(), [](const Position& a, const Position& b) {
-          return a.distance() < b.distance();
-        });
+    const auto furthest = std::max_element(
+        all.begin(), all.end(),
+        [](const Position& a, const Position& b) { return a.distance() < b.distance(); });
     const int root = static_cast<int>(furthest - all.begin());
     if (furthest->has_state == 0) {
       raise(ErrorCode::kPeerLost,

@@ -122,8 +122,8 @@ TEST(Elastic, AWrappedModuleEntersAnotherWorldWithItsHook) {
   int calls = 0;
   ddp.register_comm_hook([&calls](const kolo::GradBucket& bucket) {
     ++calls;
-    auto work = kolo::allreduce_async_(
-        bucket.buffer, {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
+    auto work = kolo::allreduce_async_(bucket.buffer,
+                                       {.op = kolo::ReduceOp::kAverage, .name = bucket.name});
     return [work]() mutable { return work.wait(); };
   });
   torch::optim::SGD sgd(model->parameters(), 0.01);

@@ -26,8 +26,8 @@ std::string text_of(const Result<World>& world) {
 class ElasticStore : public testing::Test {
  protected:
   void serve(int processes, int least) {
-    auto started = TcpStoreServer::start(
-        {.endpoint = {"127.0.0.1", 0}, .secret = "secret", .least = least});
+    auto started =
+        TcpStoreServer::start({.endpoint = {"127.0.0.1", 0}, .secret = "secret", .least = least});
     ASSERT_TRUE(started.ok()) << started.error().message;
     server_ = *std::move(started);
     for (int process = 0; process < processes; ++process) server_->note_start(process);

@@ -110,9 +110,7 @@ TEST(Lobby, OnceOneIsDoneTheRestNeedNotBeMany) {
   EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0)));
 }
 
-TEST(Lobby, NothingIsMissingWhileNobodyWaits) {
-  EXPECT_THAT(lobby_of(3, 1).missing(), IsEmpty());
-}
+TEST(Lobby, NothingIsMissingWhileNobodyWaits) { EXPECT_THAT(lobby_of(3, 1).missing(), IsEmpty()); }
 
 }  // namespace
 }  // namespace kolo

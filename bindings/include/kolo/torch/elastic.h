@@ -1,5 +1,5 @@
-// Elastic training: when a rank is lost, the others go on in their own processes, and a process that
-// replaces it joins them while they train. (After Horovod's hvd.elastic.) Used by the training
+// Elastic training: when a rank is lost, the others go on in their own processes, and a process
+// that replaces it joins them while they train. (After Horovod's hvd.elastic.) Used by the training
 // loop's thread.
 //
 //   kolo::DistributedOptimizer optimizer(std::move(adamw), model->named_parameters());

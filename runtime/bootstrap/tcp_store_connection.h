@@ -1,0 +1,49 @@
+// A connection of TcpStoreServer's. Private to the server; its thread.
+#pragma once
+
+#include "runtime/bootstrap/tcp_store_server.h"
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace kolo {
+
+/// How long a stranger may stay silent.
+inline constexpr std::chrono::seconds kHelloTime(20);
+
+/// One connection, with at most one unanswered request.
+struct TcpStoreServer::Connection {
+  using Bytes = std::shared_ptr<const std::string>;
+
+  UniqueDescriptor fd;
+  std::string nonce;
+  std::optional<int> rank = std::nullopt;  ///< after the hello; in an elastic job, in a world
+  /// In an elastic job, after the hello: the process's number.
+  std::optional<int> process = std::nullopt;
+  bool awaits_world = false;  ///< see Lobby
+  int meeting = 0;                         ///< the rank's meeting
+  std::string in = {};
+  std::deque<Bytes> out = {};
+  std::size_t sent = 0;  ///< bytes of out.front()
+  bool closing = false;  ///< close once all is sent
+  bool closed = false;
+  std::string awaited_key = {};    ///< a get waits for this key
+  std::string awaited_phase = {};  ///< an exchange waits for this phase
+  Deadline deadline = Deadline::after(kHelloTime);
+  Deadline silence = Deadline::never();  ///< when to warn of a waiting exchange
+  std::optional<Error> gives_up = {};    ///< its reason; waits for the first failure
+
+  bool is_known() const { return rank || process; }
+  bool waits() const { return !awaited_key.empty() || !awaited_phase.empty() || awaits_world; }
+  /// Whether `deadline` applies.
+  bool has_deadline() const { return waits() || !is_known(); }
+  void send(Bytes bytes) { out.push_back(std::move(bytes)); }
+  void send(std::string bytes) { send(std::make_shared<const std::string>(std::move(bytes))); }
+  void stop_waiting() { awaited_key.clear(), awaited_phase.clear(), awaits_world = false; }
+};
+
+}  // namespace kolo

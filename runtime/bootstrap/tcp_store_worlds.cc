@@ -1,0 +1,102 @@
+// The part of TcpStoreServer that makes the worlds of an elastic job. See Lobby.
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/tcp_store_connection.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace kolo {
+
+using std::chrono::seconds;
+
+void TcpStoreServer::note_start(int process) {
+  const std::lock_guard lock(mutex_);
+  lobby_->start(process);
+}
+
+void TcpStoreServer::note_end(int process, bool is_done) {
+  {
+    const std::lock_guard lock(mutex_);
+    lobby_->end(process, is_done);
+  }
+  waker_.wake();
+}
+
+bool TcpStoreServer::is_in_world(int process) const {
+  const std::lock_guard lock(mutex_);
+  return lobby_->is_member(process);
+}
+
+bool TcpStoreServer::is_elastic() const {
+  const std::lock_guard lock(mutex_);
+  return is_elastic_;
+}
+
+std::vector<int> TcpStoreServer::late(seconds patience) const {
+  const std::lock_guard lock(mutex_);
+  if (!missing_since_ || Deadline::Clock::now() < missing_since_->second + patience) return {};
+  return missing_since_->first;
+}
+
+void TcpStoreServer::await_world(Connection& connection, bool is_new) {
+  const std::lock_guard lock(mutex_);
+  if (!is_new || lobby_->generation() == 0 || lobby_->is_member(*connection.process)) {
+    lobby_->arrive(*connection.process);
+    connection.awaits_world = true;
+    return;
+  }
+  connection.send(to_frame({std::string(kOkReply), "0", "0", "1"}));
+}
+
+void TcpStoreServer::convene() {
+  if (!lobby_) return;
+  const std::lock_guard lock(mutex_);
+  const auto world = lobby_->convene();
+  auto missing = lobby_->missing();
+  if (missing.empty()) {
+    missing_since_.reset();
+  } else if (!missing_since_ || missing_since_->first != missing) {
+    missing_since_.emplace(std::move(missing), Deadline::Clock::now());
+  }
+  if (!world) return;
+  const int generation = lobby_->generation();
+  const auto size = static_cast<int>(world->size());
+  StoreTable& table = meetings_.open(generation, size);
+  complete_.clear();
+  for (Connection& c : connections_) {
+    if (!c.awaits_world) {
+      c.rank.reset();  // that world is over
+      continue;
+    }
+    const auto at = std::find(world->begin(), world->end(), *c.process);
+    c.rank = static_cast<int>(at - world->begin());
+    c.meeting = generation;
+    c.awaits_world = false;
+    const Status joined =
+        table.join({*c.rank, size, fmt::format("process {} of the job", *c.process)});
+    KOLO_CHECK(joined.ok());
+    c.send(to_frame({std::string(kOkReply), std::to_string(generation), std::to_string(*c.rank),
+                     std::to_string(size)}));
+  }
+}
+
+Fields TcpStoreServer::refuse_world(const Connection& c) {
+  const std::lock_guard lock(mutex_);
+  const auto missing = lobby_->missing();
+  const int lacking = lobby_->lacking();
+  lobby_->leave(*c.process);
+  return error_reply(
+      missing.empty()
+          ? KOLO_ERROR(kTimeout,
+                       "no world could be made in time: {} more processes are needed for the "
+                       "smallest one (kolo-run --min-np); see what the others wrote, and whether "
+                       "kolo-run may start more (--restarts)",
+                       lacking)
+          : KOLO_ERROR(kTimeout, "no world could be made in time: processes {} did not come",
+                       fmt::join(missing, ", ")));
+}
+
+}  // namespace kolo
