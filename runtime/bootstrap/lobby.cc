@@ -14,6 +14,11 @@ bool Lobby::is_member(int process) const {
   return std::find(members_.begin(), members_.end(), process) != members_.end();
 }
 
+bool Lobby::is_lost() const {
+  return generation_ > 0 && std::none_of(members_.begin(), members_.end(),
+                                         [this](int process) { return is_living(process); });
+}
+
 int Lobby::newcomers() const {
   return static_cast<int>(std::count_if(waiting_.begin(), waiting_.end(),
                                         [this](int process) { return !is_member(process); }));

@@ -41,6 +41,8 @@ class Lobby {
   bool is_member(int process) const;
   /// Number of waiting processes that the present world does not have.
   int newcomers() const;
+  /// Whether none of the present world's members lives: what they knew is lost.
+  bool is_lost() const;
   /// Living members of the present world for which others wait.
   std::vector<int> missing() const;
   /// Number of waiting processes that the next world lacks; 0: none.

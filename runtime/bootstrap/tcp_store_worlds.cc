@@ -30,6 +30,11 @@ bool TcpStoreServer::is_in_world(int process) const {
   return lobby_->is_member(process);
 }
 
+bool TcpStoreServer::has_lost_world() const {
+  const std::lock_guard lock(mutex_);
+  return lobby_->is_lost();
+}
+
 bool TcpStoreServer::is_elastic() const {
   const std::lock_guard lock(mutex_);
   return is_elastic_;

@@ -17,6 +17,9 @@ constexpr std::chrono::milliseconds kCheckInterval{200};
 // A rank that did not check for so long was not running: stopped by Ctrl-Z, or in a debugger.
 constexpr std::chrono::seconds kStopped{4};
 
+// Lowest ranks that report operations that do not end; one may be the rank that is waited for.
+constexpr int kReporters = 2;
+
 /// Name of the tensor of an operation that has not begun.
 std::string name_of(const Group& group, const PlannedOperation& plan) {
   return fmt::format("'{}'{}", plan.first().name, group.communicator().suffix());
@@ -26,6 +29,7 @@ std::string name_of(const Group& group, const PlannedOperation& plan) {
 
 HealthCheck::HealthCheck(CycleContext& context, const Log& log, OnLost on_lost)
     : context_(context),
+      log_(log),
       on_lost_(std::move(on_lost)),
       watch_(context.groups.world().communicator().world(), log),
       heartbeat_(context.groups.world().communicator().size(),
@@ -43,6 +47,7 @@ void HealthCheck::check() {
     next_check_ = now + kCheckInterval;
     // The stop is no operation's fault: each gets its whole timeout again.
     if (looked_at_ && now - *looked_at_ >= kStopped) deadlines_from_ = now + operation_timeout();
+    looked_before_ = looked_at_.value_or(now);
     looked_at_ = now;
     context_.services.arena.drop_unused(now);
     for (const int rank : watch_.exited()) {
@@ -88,6 +93,7 @@ void HealthCheck::check(Group& group, Clock::time_point now, bool check_time) {
   check_held_by_departure(group);
   if (!check_time) return;
   group.audit().check(context_, now);
+  if (group.communicator().rank() < kReporters) report_stalls(group, now);
   if (now >= deadlines_from_) check_deadlines(group, now);
 }
 
@@ -137,6 +143,17 @@ void HealthCheck::check_deadlines(Group& group, Clock::time_point now) {
     context_.failures.note(KOLO_ERROR(
         kTimeout, "{} did not end within {} s (KOLO_OPERATION_TIMEOUT): {}", operation->describe(),
         context_.config.operation_timeout_s, operation->dump_state()));
+  }
+}
+
+/// A tensor that some ranks never submit is the coordinator's to report.
+void HealthCheck::report_stalls(const Group& group, Clock::time_point now) const {
+  const std::chrono::seconds age(context_.config.stall_warning_s);
+  for (const auto& operation : group.operations().running()) {
+    const auto at = operation->started_at() + age;
+    if (operation->works_completed() || at > now || at <= looked_before_) continue;
+    log_.warning("{} has not ended for {} s (KOLO_STALL_WARNING): {}", operation->describe(),
+                 age.count(), operation->dump_state());
   }
 }
 

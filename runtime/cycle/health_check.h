@@ -40,6 +40,7 @@ class HealthCheck {
   void check(Group& group, Clock::time_point now, bool check_time);
   void check_departures(Group& group);
   void check_deadlines(Group& group, Clock::time_point now);
+  void report_stalls(const Group& group, Clock::time_point now) const;
   void check_slots(Group& group, Clock::time_point now);
   void check_held(Group& group, Clock::time_point now);
   void check_held_by_departure(Group& group);
@@ -47,11 +48,13 @@ class HealthCheck {
   std::chrono::seconds operation_timeout() const;
 
   CycleContext& context_;
+  const Log& log_;
   const OnLost on_lost_;
   ProcessWatch watch_;
   Heartbeat heartbeat_;
   Clock::time_point next_check_;
   std::optional<Clock::time_point> looked_at_;                   // the latest timed check
+  Clock::time_point looked_before_ = Clock::time_point::min();   // and the one before
   Clock::time_point deadlines_from_ = Clock::time_point::min();  // no deadline expires before
 };
 

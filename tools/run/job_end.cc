@@ -165,6 +165,11 @@ bool Job::goes_on_without(const Rank& rank) {
     tell(fmt::format("{}; the other {} end the training without it", what, living));
     return true;
   }
+  if (options_.lobby->has_lost_world()) {
+    tell(fmt::format("{}, the last that had the training's state; begin anew from a checkpoint",
+                     what));
+    return false;
+  }
   if (restarts_left_ > 0) {
     --restarts_left_;
     Place place = process.place;

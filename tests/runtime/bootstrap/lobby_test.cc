@@ -102,6 +102,16 @@ TEST(Lobby, WhoLeavesBeforeTheWorldStandsIsNotInIt) {
   EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0, 2)));
 }
 
+TEST(Lobby, AWorldIsLostWithItsLastMember) {
+  Lobby lobby = lobby_of(2, 1);
+  lobby.start(2);
+  lobby.arrive(2);
+  lobby.end(0, false);
+  EXPECT_FALSE(lobby.is_lost());
+  lobby.end(1, false);
+  EXPECT_TRUE(lobby.is_lost()) << "the new process knows nothing";
+}
+
 TEST(Lobby, OnceOneIsDoneTheRestNeedNotBeMany) {
   Lobby lobby = lobby_of(3, 2);
   lobby.end(2, true);

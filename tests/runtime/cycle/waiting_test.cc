@@ -4,10 +4,13 @@
 #include "tests/support/faulty_transport.h"
 #include "tests/support/local_world.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -80,6 +83,34 @@ TEST(Waiting, ARankBlocksAfterABoundedNumberOfPassesWithoutProgress) {
            return std::unique_ptr<Transport>(
                std::make_unique<CountedTransport>(std::move(inner), counts));
          }});
+  }
+}
+
+TEST(Waiting, AnInOrderCallThatARankDoesNotComeToIsReported) {
+  LocalWorldOptions options;
+  options.variables = {{"KOLO_OPERATION_TIMEOUT", "2"}, {"KOLO_STALL_WARNING", "1"}};
+  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{1} << 20}) {
+    std::latch over(2);
+    testing::internal::CaptureStderr();
+    run_local_world(
+        3,
+        [&](int rank, Runtime& runtime) {
+          std::vector<float> values(static_cast<std::size_t>(count), 1.0F);
+          if (rank == 1) {
+            over.wait();
+            return;
+          }
+          auto* const memory = reinterpret_cast<std::byte*>(values.data());
+          const Status status = runtime.allreduce_ordered(memory, memory, count,
+                                                          DataType::kFloat32, ReduceOp::kSum);
+          EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
+          over.count_down();
+        },
+        options);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::ContainsRegex(
+                    "kolo 0. warning: allreduce .* has not ended for 1 s .KOLO_STALL_WARNING.*"
+                    "waits for rank"));
   }
 }
 
