@@ -25,7 +25,7 @@ struct TcpStoreServer::Connection {
   /// In an elastic job, after the hello: the process's number.
   std::optional<int> process = std::nullopt;
   bool awaits_world = false;  ///< see Lobby
-  int meeting = 0;                         ///< the rank's meeting
+  int meeting = 0;            ///< the rank's meeting
   std::string in = {};
   std::deque<Bytes> out = {};
   std::size_t sent = 0;  ///< bytes of out.front()

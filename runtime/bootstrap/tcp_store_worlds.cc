@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 
@@ -60,7 +61,8 @@ void TcpStoreServer::convene() {
   if (!lobby_) return;
   const std::lock_guard lock(mutex_);
   const auto world = lobby_->convene();
-  auto missing = lobby_->missing();
+  // The first world has the time that init() has.
+  auto missing = lobby_->generation() > 0 ? lobby_->missing() : std::vector<int>();
   if (missing.empty()) {
     missing_since_.reset();
   } else if (!missing_since_ || missing_since_->first != missing) {

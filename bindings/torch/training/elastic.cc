@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -87,6 +88,9 @@ struct State::Impl {
   std::vector<std::function<void()>> callbacks;
   bool is_running = false;  ///< within run() of an elastic job
   Position committed;       ///< at the last commit; `writes` counts from the beginning
+  /// Where this rank left its world, until all have the state of the furthest one. Taking over a
+  /// state writes to parameters, too, so this is not found out twice.
+  std::optional<Position> left_at;
   Clock::time_point asks_at = {};
 
   std::int64_t writes() const {
@@ -146,7 +150,8 @@ struct State::Impl {
   /// Collective: all ranks get the state of the one that is furthest. `always`: even if all are at
   /// the same place already.
   void share(bool always) {
-    const Position mine = now();
+    if (!left_at) left_at = now();
+    const Position mine = *left_at;
     const auto all = positions(mine);
     const auto furthest = std::max_element(
         all.begin(), all.end(),
@@ -163,20 +168,20 @@ struct State::Impl {
                         });
     if (copies) {
       // If a rank is lost meanwhile, this one has a mixture.
-      if (is_behind) committed.has_state = 0;
+      if (is_behind) left_at->has_state = 0;
       for (const torch::nn::Module* module : modules) broadcast_parameters(*module, root);
       for (torch::optim::Optimizer* optimizer : optimizers)
         broadcast_optimizer_state(*optimizer, root);
       const std::string bytes = broadcast_object(rank() == root ? small_parts() : "", root);
       if (parts.data != nullptr) *parts.data = broadcast_object(*parts.data, root);
-      if (is_behind) take_small_parts(bytes);
+      if (is_behind && bytes != small_parts()) take_small_parts(bytes);
     }
     committed = *furthest;
+    left_at.reset();
     if (sampler != nullptr) {
       sampler->resume(static_cast<std::size_t>(committed.epoch),
                       static_cast<std::size_t>(committed.in_epoch));
     }
-    committed.has_state = 1;
     // A step that one rank has made, and that no commit has counted.
     if (std::exchange(committed.writes, 0) > 0) ++committed.progress;
     committed.writes = writes();
@@ -316,7 +321,7 @@ void run(State& state, const std::function<void()>& train) {
       // All ranks are here.
     } catch (const std::exception&) {
       const auto lost = loss();
-      const bool has_moved = impl.committed.progress > progress || size() != members;
+      const bool has_moved = impl.committed.progress > progress || (lost && size() != members);
       futile = has_moved ? 0 : futile + 1;
       progress = impl.committed.progress;
       if (!lost || futile == kMostFutile) {

@@ -101,8 +101,8 @@ TEST(Waiting, AnInOrderCallThatARankDoesNotComeToIsReported) {
             return;
           }
           auto* const memory = reinterpret_cast<std::byte*>(values.data());
-          const Status status = runtime.allreduce_ordered(memory, memory, count,
-                                                          DataType::kFloat32, ReduceOp::kSum);
+          const Status status =
+              runtime.allreduce_ordered(memory, memory, count, DataType::kFloat32, ReduceOp::kSum);
           EXPECT_EQ(status.error().code, ErrorCode::kTimeout);
           over.count_down();
         },
