@@ -51,10 +51,10 @@ struct KOLO_API Config {
   std::int64_t operation_timeout_s = 600;
   /// KOLO_HEARTBEAT_TIMEOUT, seconds, 1 to 31536000. World. A rank counts as lost after this time
   /// without any message from it.
-  std::int64_t heartbeat_timeout_s = 60;
+  std::int64_t heartbeat_timeout_s = 20;
   /// KOLO_STALL_WARNING, seconds, 1 to 31536000: after this time kolo reports a tensor or a join
-  /// that some ranks have not submitted.
-  std::int64_t stall_warning_s = 60;
+  /// that some ranks have not submitted, and an operation that has not ended.
+  std::int64_t stall_warning_s = 30;
   /// KOLO_FUSION_THRESHOLD, bytes, 1 to 1 GiB. World. Largest fusion buffer.
   std::int64_t fusion_threshold = 32 << 20;
   /// KOLO_FUSION_MAX_TENSOR, bytes, 0 to 1 GiB. World. A tensor of at least this size is reduced in
