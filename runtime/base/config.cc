@@ -83,9 +83,10 @@ const std::vector<Spec>& specs() {
              "How long ranks may take to agree on an operation, and again to run it."),
       number("KOLO_HEARTBEAT_TIMEOUT", &Config::heartbeat_timeout_s, "seconds", kSeconds, kWorld,
              "A rank that is not heard of for so long is lost: its host, network or process is."),
-      number("KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds", kSeconds, kRank,
-             "After this long a tensor, or a join, that some ranks lack is reported, and an operation "
-             "that has not ended."),
+      number(
+          "KOLO_STALL_WARNING", &Config::stall_warning_s, "seconds", kSeconds, kRank,
+          "After this long a tensor, or a join, that some ranks lack is reported, and an operation "
+          "that has not ended."),
       number("KOLO_FUSION_THRESHOLD", &Config::fusion_threshold, kBytes, {1, kGiB}, kWorld,
              "Largest fusion buffer."),
       number(

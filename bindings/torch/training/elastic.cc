@@ -1,6 +1,8 @@
 // Elastic training: who is furthest, and how the others get there. Called by the training loop's
 // thread.
 #include "bindings/core/membership.h"
+#include "bindings/torch/gradients/shard_layout.h"
+#include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/broadcast_parameters.h>
@@ -32,11 +34,13 @@ constexpr int kMostFutile = 3;
 /// Leaves the function. No std::exception, so that it passes what programs catch.
 struct Reset {};
 
-std::int64_t writes_to(const torch::optim::Optimizer& optimizer) {
+/// Grows with each step of the optimizer; nothing if the state has no tensor that a step writes to.
+std::optional<std::int64_t> writes_to(torch::optim::OptimizerParamState& state) {
+  const auto tensors = known_tensors_of(state);
   std::int64_t writes = 0;
-  for (const auto& group : optimizer.param_groups())
-    for (const torch::Tensor& parameter : group.params()) writes += parameter._version();
-  return writes;
+  for (const torch::Tensor* tensor : tensors.value_or(std::vector<torch::Tensor*>()))
+    if (tensor->defined()) writes += 1 + tensor->_version();  // the first step makes the tensor
+  return writes > 0 ? std::optional(writes) : std::nullopt;
 }
 
 template <class Part>
@@ -64,18 +68,26 @@ void refuse_spread(torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 struct State::Impl {
+  /// Steps of one optimizer.
+  struct Steps {
+    bool counts = false;
+    std::int64_t number = 0;  ///< writes to its state; else a fingerprint of the parameters
+
+    bool operator==(const Steps&) const = default;
+  };
+
   /// How far a rank is. Ranks compare these, field by field.
   struct Position {
     /// 0: a new process, or one that was lost in the middle of taking over another's state.
     std::int64_t has_state = 0;
     std::int64_t progress = 0;
-    /// Writes to parameters since the last commit: the optimizer has stepped.
-    std::int64_t writes = 0;
+    /// Above 0 if an optimizer has stepped since the last commit, by the same number on all ranks.
+    std::int64_t steps = 0;
     std::int64_t epoch = 0;
     std::int64_t in_epoch = 0;  ///< position of the sampler
 
     std::tuple<std::int64_t, std::int64_t, std::int64_t> distance() const {
-      return {has_state, progress, writes};
+      return {has_state, progress, steps};
     }
   };
 
@@ -87,22 +99,51 @@ struct State::Impl {
   std::vector<WorldMember*> members;
   std::vector<std::function<void()>> callbacks;
   bool is_running = false;  ///< within run() of an elastic job
-  Position committed;       ///< at the last commit; `writes` counts from the beginning
+  Position committed;       ///< at the last commit
+  std::vector<Steps> steps_at_commit;
   /// Where this rank left its world, until all have the state of the furthest one. Taking over a
-  /// state writes to parameters, too, so this is not found out twice.
+  /// state looks like a step, so this is not found out twice.
   std::optional<Position> left_at;
   Clock::time_point asks_at = {};
 
-  std::int64_t writes() const {
-    std::int64_t writes = 0;
-    for (const torch::optim::Optimizer* optimizer : optimizers) writes += writes_to(*optimizer);
-    return writes;
+  /// The optimizers' steps so far. An optimizer may write to parameters unseen (`data()`), but a
+  /// step also writes to its state. Without a state (SGD without momentum, a program's own
+  /// optimizer), the parameters' bits tell whether there was a step.
+  std::vector<Steps> steps() const {
+    std::vector<Steps> all;
+    for (torch::optim::Optimizer* optimizer : optimizers) {
+      Steps steps;
+      for (const auto& [parameter, state] : optimizer->state()) {
+        const auto writes = writes_to(*state);
+        steps.counts = steps.counts || writes.has_value();
+        steps.number += writes.value_or(0);
+      }
+      if (!steps.counts) {
+        std::vector<torch::Tensor> tensors;
+        for (const auto& group : optimizer->param_groups())
+          tensors.insert(tensors.end(), group.params().begin(), group.params().end());
+        steps.number = fingerprint_of(tensors);
+      }
+      all.push_back(steps);
+    }
+    return all;
+  }
+
+  std::int64_t steps_since_commit() const {
+    const std::vector<Steps> now = steps();
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const Steps& before = steps_at_commit[i];
+      const bool counts = now[i].counts && before.counts;
+      sum += counts ? now[i].number - before.number : now[i] != before ? 1 : 0;
+    }
+    return sum;
   }
 
   /// Notes that all up to here has happened.
   void note() {
     committed.has_state = 1;
-    committed.writes = writes();
+    steps_at_commit = steps();
     if (sampler == nullptr) return;
     committed.in_epoch = static_cast<std::int64_t>(sampler->position());
   }
@@ -110,9 +151,9 @@ struct State::Impl {
   /// Where this rank is now, perhaps in the middle of a step.
   Position now() const {
     Position position = committed;
-    position.writes = writes() - committed.writes;
+    position.steps = steps_since_commit();
     // The step has happened, so its batch has been used.
-    if (position.writes > 0 && sampler != nullptr)
+    if (position.steps > 0 && sampler != nullptr)
       position.in_epoch = static_cast<std::int64_t>(sampler->position());
     return position;
   }
@@ -183,13 +224,13 @@ struct State::Impl {
                       static_cast<std::size_t>(committed.in_epoch));
     }
     // A step that one rank has made, and that no commit has counted.
-    if (std::exchange(committed.writes, 0) > 0) ++committed.progress;
-    committed.writes = writes();
+    if (std::exchange(committed.steps, 0) > 0) ++committed.progress;
+    steps_at_commit = steps();
   }
 
   static std::vector<Position> positions(const Position& mine) {
     const torch::Tensor row = torch::tensor(
-        {mine.has_state, mine.progress, mine.writes, mine.epoch, mine.in_epoch}, torch::kInt64);
+        {mine.has_state, mine.progress, mine.steps, mine.epoch, mine.in_epoch}, torch::kInt64);
     const torch::Tensor rows = allgather(row.unsqueeze(0));
     std::vector<Position> all;
     for (std::int64_t i = 0; i < rows.size(0); ++i) {
@@ -210,7 +251,7 @@ struct State::Impl {
         share(false);
         for (WorldMember* member : members) member->enter_world();
         for (const auto& callback : callbacks) callback();
-        committed.writes = writes();  // a DistributedDataParallel has written the weights again
+        steps_at_commit = steps();  // callbacks may change what the program likes
         return;
       } catch (const std::exception&) {
         if (!loss()) throw;
