@@ -38,8 +38,9 @@ void sum(bool ordered) {
 }
 
 void exchange_with_all() {
-  std::vector<float> values(static_cast<std::size_t>(kolo::size()), 1.0F);
-  kolo::alltoall_ordered(values.data(), values.data(), 1, kolo::DataType::kFloat32);
+  const std::vector<float> input(static_cast<std::size_t>(kolo::size()), 1.0F);
+  std::vector<float> output(input.size());
+  kolo::alltoall_ordered(input.data(), output.data(), 1, kolo::DataType::kFloat32);
 }
 
 /// Until another rank's death ends it, perhaps before the first sum has ended everywhere.
