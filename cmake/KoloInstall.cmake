@@ -17,7 +17,7 @@ if(KOLO_HAS_TORCH)
     install(FILES bindings/include/kolo/c10d.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo)
   endif()
   if(NOT KOLO_ACCELERATOR)
-    set(_left_out REGEX "/(accelerator|accelerator_config|console|prepared|prepared_loader|settings)\\.h$" EXCLUDE)
+    set(_left_out REGEX "/(accelerator|accelerator_config|console|prepared|prepared_loader|schedulers|settings)\\.h$" EXCLUDE)
   endif()
   install(DIRECTORY bindings/include/kolo/torch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kolo
     FILES_MATCHING PATTERN "*.h" ${_left_out})

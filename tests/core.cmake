@@ -118,6 +118,7 @@ kolo_add_test(execution_tests LABELS inprocess TIMEOUT 120 SOURCES
   runtime/memory/host_window_test.cc
   runtime/exchange/recent_calls_test.cc
   runtime/memory/shared_arena_test.cc
+  runtime/memory/shared_region_test.cc
   runtime/memory/users_memory_test.cc
   runtime/tuning/link_cache_test.cc
   runtime/tuning/link_probe_test.cc)
@@ -132,7 +133,6 @@ set(transport_conformance
   transport/transport_conformance_messages.cc
   transport/transport_conformance_transfers.cc)
 kolo_add_test(transport_tests LABELS inprocess SOURCES
-  runtime/memory/shared_region_test.cc
   transport/message_matcher_test.cc
   transport/loopback_test.cc
   support/faulty_transport_test.cc
@@ -153,6 +153,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/cycle_test.cc
   runtime/cycle/submission_modes_test.cc
   runtime/cycle/edges_test.cc
+  runtime/cycle/failures_test.cc
   runtime/cycle/groups_test.cc
   runtime/cycle/half_sums_test.cc
   runtime/cycle/hosts_test.cc

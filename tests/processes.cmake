@@ -38,6 +38,12 @@ endif()
 add_executable(launch_probe tools/run/probe.cc)
 kolo_configure_target(launch_probe)
 target_link_libraries(launch_probe PRIVATE kolo::kolo)
+if(KOLO_HAS_PMIX AND KOLO_HAS_MPI)
+  kolo_add_mpi_test(failure_under_pmix PROGRAM launch_probe NP 3 ARGS --abort)
+  set_tests_properties(failure_under_pmix PROPERTIES
+    ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_INIT_METHOD=pmix://"
+    PASS_REGULAR_EXPRESSION "the disk is full" FAIL_REGULAR_EXPRESSION "improperly")
+endif()
 foreach(test launch kolo_run kolo_run_waits)
   add_test(NAME ${test} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/${test}_test
     --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>)
@@ -138,13 +144,13 @@ set_tests_properties(lint_self_test PROPERTIES TIMEOUT 60 LABELS tools)
 add_executable(many_hosts bindings/core/many_hosts.cc)
 kolo_configure_target(many_hosts)
 target_link_libraries(many_hosts PRIVATE kolo::kolo)
-foreach(end end ordered die receive)
+foreach(end end ordered die connect receive)
   add_test(NAME many_hosts_${end} COMMAND kolo-run -np 80 $<TARGET_FILE:many_hosts> ${end})
   set_tests_properties(many_hosts_${end} PROPERTIES TIMEOUT 180 LABELS ucx RUN_SERIAL ON)
 endforeach()
 set_tests_properties(many_hosts_end many_hosts_ordered many_hosts_receive PROPERTIES
   FAIL_REGULAR_EXPRESSION "error: ")
-set_tests_properties(many_hosts_die PROPERTIES
+set_tests_properties(many_hosts_die many_hosts_connect PROPERTIES
   PASS_REGULAR_EXPRESSION "rank 40 .* failed first, with signal 9"
   FAIL_REGULAR_EXPRESSION "blames another one;Assertion;signal 6")
 

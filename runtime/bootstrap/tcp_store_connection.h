@@ -36,6 +36,7 @@ struct TcpStoreServer::Connection {
   Deadline deadline = Deadline::after(kHelloTime);
   Deadline silence = Deadline::never();  ///< when to warn of a waiting exchange
   std::optional<Error> gives_up = {};    ///< its reason; waits for the first failure
+  Deadline judged = Deadline::never();   ///< when its reason counts, if nobody has ended
 
   bool is_known() const { return rank || process; }
   bool waits() const { return !awaited_key.empty() || !awaited_phase.empty() || awaits_world; }

@@ -27,6 +27,9 @@ using std::chrono::seconds;
 namespace {
 // How long a stopping server may take to send what is under way.
 constexpr seconds kLinger(1);
+// How long the reason of a rank that gives up waits for the end of another rank: a process that is
+// killed may lose its links to the others before its connection to the server.
+constexpr milliseconds kCulprit(200);
 // How long a server without free descriptors waits before it accepts again.
 constexpr milliseconds kBreath(100);
 // How long ranks wait for others before the server warns; a quarter of their time, if that is less.
@@ -130,6 +133,7 @@ void TcpStoreServer::wait_for_events() {
     const auto out = static_cast<short>(c.out.empty() ? 0 : POLLOUT);
     entries.push_back({c.fd.get(), static_cast<short>(POLLIN | out), 0});
     if (c.has_deadline()) timeout = c.deadline.remaining(timeout);
+    if (c.gives_up) timeout = c.judged.remaining(timeout);
   }
   const auto left = std::chrono::ceil<milliseconds>(timeout);
   if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) < 0) return;
@@ -298,6 +302,7 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
   if (request[0] == kGiveUpRequest) {
     request.front() = kErrorReply;
     connection.gives_up = parse_reply(std::move(request)).error();
+    connection.judged = Deadline::after(kCulprit);
     return {};
   }
   if (connection.waits()) return KOLO_ERROR(kMismatch, "a request before the last was answered");
@@ -330,13 +335,19 @@ void TcpStoreServer::note_departures() {
     if (!c.is_known() && c.deadline.expired()) c.closed = true;
   }
   // Then those who lost another rank: the reason may be a rank that ended without a message.
-  for (Connection& c : connections_) {
-    if (!c.gives_up || !c.rank) continue;
-    StoreTable& table = meetings_.table(c.meeting);
-    table.give_up(*std::exchange(c.rank, std::nullopt), *std::exchange(c.gives_up, std::nullopt));
-    c.send(to_frame(error_reply(*table.failure())));
-    c.deadline = Deadline::after(kHelloTime);
-    c.closing = true;
+  std::vector<Connection*> giving_up;
+  for (Connection& c : connections_)
+    if (c.gives_up && c.rank) giving_up.push_back(&c);
+  std::sort(giving_up.begin(), giving_up.end(), [](const Connection* a, const Connection* b) {
+    return a->judged.time() < b->judged.time();
+  });
+  for (Connection* const c : giving_up) {
+    StoreTable& table = meetings_.table(c->meeting);
+    if (!table.failure() && !c->judged.expired() && !c->closed) continue;
+    table.give_up(*std::exchange(c->rank, std::nullopt), *std::exchange(c->gives_up, std::nullopt));
+    c->send(to_frame(error_reply(*table.failure())));
+    c->deadline = Deadline::after(kHelloTime);
+    c->closing = true;
   }
 }
 

@@ -43,13 +43,16 @@ bool is_at_most(std::size_t bytes, const OrderedArguments& call) {
 /// Counts how long nothing has moved; next() returns true when it is time to block.
 class Driver::Pause {
  public:
-  Pause(int polls, int yields) : polls_(polls), yields_(yields) {}
+  /// `relaxes`: a poll leaves the core to its other hardware thread.
+  explicit Pause(Spin spin, bool relaxes = true) : spin_(spin), relaxes_(relaxes) {}
   void reset() { idle_ = 0; }
+  /// Whether the next pause only polls.
+  bool polls() const { return idle_ < spin_.polls; }
   bool next() {
     ++idle_;
-    if (idle_ <= polls_) {
-      relax();
-    } else if (idle_ <= polls_ + yields_) {
+    if (idle_ <= spin_.polls) {
+      if (relaxes_) relax();
+    } else if (idle_ <= spin_.polls + spin_.yields) {
       std::this_thread::yield();
     } else {
       idle_ = 0;
@@ -59,8 +62,8 @@ class Driver::Pause {
   }
 
  private:
-  const int polls_;
-  const int yields_;
+  const Spin spin_;
+  const bool relaxes_;
   int idle_ = 0;
 };
 
@@ -174,7 +177,7 @@ void Driver::start() {
 }
 
 void Driver::run() {
-  Pause pause(may_spin_ ? kBackgroundPolls : 0, kBackgroundYields);
+  Pause pause({may_spin_ ? kBackgroundPolls : 0, kBackgroundYields});
   Block block(cycle_, transport_, waker_, groups_);
   while (!stopping_.load(std::memory_order_acquire)) {
     {
@@ -216,7 +219,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
 }
 
 void Driver::step_until_done(const Work& work, Clock::time_point until, Block& block) {
-  Pause pause(may_spin_ ? kPolls : 0, kYields);
+  Pause pause({may_spin_ ? kPolls : 0, kYields});
   while (!work.done() && !stopping_.load(std::memory_order_acquire) &&
          asked_.load(std::memory_order_acquire) == 0) {
     if (cycle_.step()) {
@@ -275,22 +278,17 @@ bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Reque
 
 bool Driver::spin_on(Exchange& exchange, Spin spin) {
   const bool is_two_rank = exchange.is_two_rank();
-  bool done = exchange.advance();
-  for (int i = 0; !done && i < spin.polls + spin.yields; ++i) {
-    const bool is_early = i < spin.polls;
-    if (!is_early) {
-      std::this_thread::yield();
-    } else if (!is_two_rank) {
-      relax();
-    }
+  Pause pause(spin, /*relaxes=*/!is_two_rank);
+  while (!exchange.advance()) {
+    const bool is_early = pause.polls();
+    if (pause.next()) return false;
     if ((is_two_rank || !is_early) && cycle_.has_work()) {
       cycle_.step();
     } else if (is_two_rank) {
       transport_.progress();
     }
-    done = exchange.advance();
   }
-  return done;
+  return true;
 }
 
 std::optional<ProgressToken::Hold> Driver::stop_threads(Clock::time_point until) {

@@ -77,7 +77,7 @@ class Driver final : public Work::Driver {
   class Pause;
   class Block;
   class Guest;
-  /// How long a thread spins for the exchange.
+  /// How often a thread looks again before it blocks, or gives the exchange up.
   struct Spin {
     int polls;
     int yields;

@@ -1,5 +1,6 @@
 // Failures: the failure that the next pass of the cycle ends everything with. The first one noted
-// counts, except that a failure heard from another rank replaces it. Token holder only.
+// counts, with two exceptions: a failure heard from another rank replaces it, and the loss of a
+// rank replaces what failed over the link to that rank. Token holder only.
 #pragma once
 
 #include "runtime/base/abort.h"
@@ -23,7 +24,8 @@ class Failures {
     if (!status.ok()) note(Failure{std::move(status).error()});
   }
   void note(Failure failure) {
-    if (!first_) first_ = std::move(failure);
+    if (!first_ || (is_broken_link(*first_) && failure.culprit != Abort::kNoCulprit))
+      first_ = std::move(failure);
   }
   /// The sender failed first, so a failure noted here is likely its consequence.
   void hear(Failure failure) { first_ = std::move(failure); }
@@ -34,6 +36,11 @@ class Failures {
   Failure take() { return *std::exchange(first_, std::nullopt); }
 
  private:
+  static bool is_broken_link(const Failure& failure) {
+    return failure.error.code == ErrorCode::kPeerLost && failure.culprit == Abort::kNoCulprit &&
+           !failure.heard;
+  }
+
   std::optional<Failure> first_;
 };
 

@@ -12,9 +12,16 @@ namespace kolo {
 GroupRegistry::GroupRegistry(World world, const RankServices& services, Waker& waker,
                              const NcclSite& nccl, const Config& config, const Log& log)
     : services_(services), waker_(waker), nccl_(nccl), config_(config), log_(log) {
-  groups_.push_back(std::make_unique<Group>(Communicator(0, std::move(world)), 0, services_, waker_,
-                                            nccl_, config_, log_));
-  world_ = groups_.front().get();
+  world_ = &append(Communicator(0, std::move(world)), 0);
+}
+
+Group& GroupRegistry::append(Communicator communicator, int partition) {
+  auto group = std::make_unique<Group>(std::move(communicator), partition, services_, waker_, nccl_,
+                                       config_, log_);
+  if (exchange_use_ && group->is_member()) group->open(*exchange_use_);
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(group));
+  return *groups_.back();
 }
 
 int GroupRegistry::free_partition(const std::vector<int>& ranks) const {
@@ -53,24 +60,13 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
   if (next_id_ > Exchange::kLastSet)
     return KOLO_ERROR(kUnsupported, "a job adds at most {} process sets, removed ones included",
                       Exchange::kLastSet);
-  auto group =
-      std::make_unique<Group>(Communicator(next_id_, world().communicator(), ranks),
-                              free_partition(ranks), services_, waker_, nccl_, config_, log_);
-  if (exchange_use_ && group->is_member()) group->open(*exchange_use_);
-  const std::lock_guard lock(mutex_);
-  ++next_id_;
-  groups_.push_back(std::move(group));
-  return groups_.back().get();
+  const int partition = free_partition(ranks);
+  return &append(Communicator(next_id_++, world().communicator(), ranks), partition);
 }
 
 Group& GroupRegistry::add_trial() {
   const Communicator& all = world().communicator();
-  auto group = std::make_unique<Group>(Communicator(Exchange::kTrialSet, all, all.ranks()), 0,
-                                       services_, waker_, nccl_, config_, log_);
-  group->open(*exchange_use_);
-  const std::lock_guard lock(mutex_);
-  groups_.push_back(std::move(group));
-  return *groups_.back();
+  return append(Communicator(Exchange::kTrialSet, all, all.ranks()), 0);
 }
 
 Result<Group*> GroupRegistry::remove(std::uint32_t id) {

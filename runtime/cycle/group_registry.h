@@ -67,6 +67,8 @@ class GroupRegistry {
   std::vector<std::uint32_t> ids() const;
 
  private:
+  /// Opens the group's control segment if others have theirs.
+  Group& append(Communicator communicator, int partition);
   Error no_such_group(std::uint32_t id) const;
   /// The lowest partition that no other set of any of these ranks has; kNoPartition if there is
   /// none. All ranks add the same sets in the same order, so they find the same partition. A

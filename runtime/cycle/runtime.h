@@ -158,7 +158,7 @@ class Runtime {
   /// The process set of an in-order call, which cannot be removed meanwhile; null for the world.
   using Within = std::unique_ptr<Group, Leave>;
   Result<Within> enter_set_of(const OrderedArguments& call);
-  Result<std::shared_ptr<Work>> enqueue_ordered(const OrderedArguments& call,
+  Result<std::shared_ptr<Work>> enqueue_ordered(const OrderedArguments& call, const Group* within,
                                                 std::shared_ptr<const void> keep_alive);
   /// Turns kOutOfMemory of an arena into null, and logs it once.
   Result<std::shared_ptr<std::byte>> null_if_full(Result<std::shared_ptr<std::byte>> memory,

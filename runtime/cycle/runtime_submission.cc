@@ -178,13 +178,15 @@ Result<Runtime::Within> Runtime::enter_set_of(const OrderedArguments& call) {
 Status Runtime::call_ordered(const OrderedArguments& call) {
   KOLO_ASSIGN(auto within, enter_set_of(call));
   if (driver_->call(call)) return {};
-  KOLO_ASSIGN(const auto work, enqueue_ordered(call, nullptr));
+  KOLO_ASSIGN(const auto work, enqueue_ordered(call, within.get(), nullptr));
   within.reset();
   return work->wait();
 }
 
 Status Runtime::queue_ordered(const OrderedArguments& call) {
-  KOLO_ASSIGN(const auto work, enqueue_ordered(call, nullptr));
+  KOLO_ASSIGN(auto within, enter_set_of(call));
+  KOLO_ASSIGN(const auto work, enqueue_ordered(call, within.get(), nullptr));
+  within.reset();
   return work->wait();
 }
 
@@ -197,20 +199,15 @@ Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& cal
     work->complete({}, {.contributors = size, .participants = size});
     return work;
   }
-  KOLO_ASSIGN(auto work, enqueue_ordered(call, std::move(keep_alive)));
+  KOLO_ASSIGN(auto work, enqueue_ordered(call, within.get(), std::move(keep_alive)));
   waker_.wake();
   return work;
 }
 
 Result<std::shared_ptr<Work>> Runtime::enqueue_ordered(const OrderedArguments& call,
+                                                       const Group* within,
                                                        std::shared_ptr<const void> keep_alive) {
-  int size = world().size();
-  if (call.process_set != 0) {
-    KOLO_TRY(groups_.with(call.process_set, [&](const Group& group) -> Status {
-      size = group.communicator().size();
-      return {};
-    }));
-  }
+  const int size = within == nullptr ? world().size() : within->communicator().size();
   Submission submission = submission_of(call, size);
   submission.keep_alive = std::move(keep_alive);
   return submit_ordered(std::move(submission));

@@ -190,8 +190,7 @@ nlohmann::json row_of(const std::vector<Contender>& all, std::uint64_t bytes, bo
   }
   row["best"] = best;
   // ratio_forced takes the time of the runtime that is forced to the chosen algorithm: it is the
-  // same algorithm, and the difference is noise. No runtime is forced to the exchanges of small
-  // messages.
+  // same algorithm, and the difference is noise.
   const auto forced = row["times_us"].find(row["chosen"].get<std::string>());
   const double chosen = row["times_us"]["auto"];
   row["ratio"] = chosen / least;

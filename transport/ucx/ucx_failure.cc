@@ -69,6 +69,12 @@ bool UcxTransport::report_failures() {
   if (lost_.empty()) return false;
   for (Link* const link : std::exchange(lost_, {})) {
     close_by_force(*link);
+    // In a large world, a rank may leave without telling those that it has not talked to. If this
+    // rank needs it later, it finds no connection.
+    if (link->idle && activity(link->rank).arrivals == 0) {
+      link->failure.reset();
+      continue;
+    }
     if (!failure_) listener_->on_peer_failed(link->rank, *link->failure);
   }
   return true;

@@ -23,6 +23,17 @@ constexpr int kMostProgressAtOnce = 32;
 // failed transfer's memory private to this process, while a rendezvous lets the receiver read it.
 constexpr std::size_t kHostRendezvousFrom = std::numeric_limits<std::size_t>::max();
 
+/// Among how many ranks connect() makes the endpoints to other hosts.
+std::size_t most_connected_ranks() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  // Before 1.14, UCX does not outlive a peer that goes away while it connects on first use.
+  constexpr std::size_t kBefore1_14 = 256;
+  return major == 1 && minor < 14 ? kBefore1_14 : Transport::kFewRanks;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_ucx_transport(const UcxOptions& options) {
@@ -69,9 +80,11 @@ Status UcxTransport::connect(int rank, std::vector<Peer> peers, TransportListene
   // complains about later attempts. UCX answers a rank of another host that connects over this
   // rank's own endpoint. Without one it makes another, and UCX 1.13 ends the process if that rank
   // goes away before the answer has left. A rank that is gone already is missed where it is needed.
+  const bool connects_hosts = links_.size() <= most_connected_ranks();
   for (Link& link : links_) {
-    const bool early = link.peer.same_host || links_.size() <= kFewRanks;
-    if (early && link.rank != rank_) static_cast<void>(endpoint_to(link));
+    if (link.rank == rank_ || !(link.peer.same_host || connects_hosts)) continue;
+    link.idle = !link.peer.same_host && links_.size() > kFewRanks;
+    static_cast<void>(endpoint_to(link));
   }
   return {};
 }
@@ -190,6 +203,7 @@ Status UcxTransport::post_message(int peer, std::span<const std::byte> message) 
     return {};
   }
   Link& link = links_[static_cast<std::size_t>(peer)];
+  link.idle = false;
   if (link.failure) return {};
   UcxRequest& request = requests_.take();
   request.is_send = true;
@@ -230,6 +244,7 @@ void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Tran
   request.is_send = true;
   request.transfer = &transfer;
   request.header.tag = tag;
+  link.idle = false;
   ++sends_pending_;
   if (Status status = post(UcxStream::kTagged, link, request, data, flags); !status.ok()) {
     --sends_pending_;

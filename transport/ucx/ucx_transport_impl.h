@@ -5,9 +5,10 @@
 //
 // connect() makes the endpoints inside a host, while all ranks are there. They have no error
 // handling: with it, UCX takes TCP instead of shared memory (4 bytes from 0.1 µs to 8 µs). Across
-// hosts UCX reports lost peers. connect() makes these endpoints, too, among up to kFewRanks ranks;
-// otherwise they are made on first use. Messages carry a sequence number, because UCX may split a
-// large one over several UCX lanes, and a later small one could overtake it.
+// hosts UCX reports lost peers. connect() makes these endpoints, too, among up to
+// most_connected_ranks(); otherwise they are made on first use. Messages carry a sequence number,
+// because UCX may split a large one over several UCX lanes, and a later small one could overtake
+// it.
 #pragma once
 
 #include "transport/message_matcher.h"
@@ -70,6 +71,7 @@ class UcxTransport final : public Transport {
     Peer peer;
     ucp_ep_h endpoint = nullptr;        // owned by the worker
     bool reached = false;               // a send to this peer has completed
+    bool idle = false;                  // made by connect() in a large world, and not used yet
     std::optional<Error> failure;       // UCX's error
     std::array<Sequence, 3> sequences;  // by UcxStream
   };

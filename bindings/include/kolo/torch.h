@@ -29,13 +29,14 @@
 #include <kolo/torch/objects.h>
 #include <kolo/torch/optimizer_state.h>
 #include <kolo/torch/reducing_optimizer.h>
-#include <kolo/torch/schedulers.h>
+#include <kolo/torch/scheduler_state.h>
 #include <kolo/torch/sharded_optimizer.h>
 #include <kolo/torch/sync_batch_norm.h>
 
 #if __has_include(<kolo/torch/accelerator.h>)  // installed unless -DKOLO_ACCELERATOR=OFF
 #include <kolo/torch/accelerator.h>
 #include <kolo/torch/console.h>
+#include <kolo/torch/schedulers.h>
 #include <kolo/torch/settings.h>
 #endif
 

@@ -1,10 +1,12 @@
 // A job of many hosts with one rank each, as far as kolo can tell (KOLO_HOST_ID). The ranks start
 // with few descriptors and connect over TCP. Then they all end at once, or one dies. Started by
-// kolo-run: many_hosts end|ordered|die|receive. `ordered` makes no negotiated calls, which all pass
-// through rank 0. With `receive`, one rank waits for a message from another, which leaves.
+// kolo-run: many_hosts end|ordered|die|connect|receive. `ordered` makes no negotiated calls, which
+// all pass through rank 0. With `connect`, the rank dies in the first call that has messages for
+// all other ranks. With `receive`, one rank waits for a message from another, which leaves.
 #include <kolo/kolo.h>
 
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace {
 
@@ -34,9 +37,22 @@ void sum(bool ordered) {
   std::exit(4);
 }
 
-/// Goes on until another rank's death ends it, perhaps before the first sum has ended everywhere.
-int go_on(int dying) {
+void exchange_with_all() {
+  const std::vector<float> input(static_cast<std::size_t>(kolo::size()), 1.0F);
+  std::vector<float> output(input.size());
+  kolo::alltoall_ordered(input.data(), output.data(), 1, kolo::DataType::kFloat32);
+}
+
+/// Until another rank's death ends it, perhaps before the first sum has ended everywhere.
+int go_on(int dying, bool while_connecting) {
   try {
+    if (while_connecting) {
+      // About as long as the exchange takes.
+      const itimerval soon{{}, {0, 20'000}};
+      std::signal(SIGALRM, [](int) { std::raise(SIGKILL); });
+      if (kolo::rank() == dying) setitimer(ITIMER_REAL, &soon, nullptr);
+      while (true) exchange_with_all();
+    }
     sum(false);
     if (kolo::rank() == dying) std::raise(SIGKILL);
     while (true) sum(true);
@@ -76,7 +92,7 @@ int main(int argc, char** argv) {
   kolo::init();
   const std::string_view mode = argv[1];
   sum(true);
-  if (mode == "die") return go_on(kolo::size() / 2);
+  if (mode == "die" || mode == "connect") return go_on(kolo::size() / 2, mode == "connect");
   if (mode != "ordered") sum(false);
   const int status = mode == "receive" ? wait_in_vain(kolo::size() - 1) : 0;
   kolo::shutdown();

@@ -211,7 +211,7 @@ TEST(OptimizerOfOneRank, WhatDiffersIsNamedByAllWhereItIsMade) {
 
 // The rank has no gradients to announce and takes part with zeros.
 TEST(OptimizerOfOneRank, FreezingAllOfItKeepsNobodyWaiting) {
-  if (kolo::size() == 1) GTEST_SKIP() << "of one rank beside others";
+  if (kolo::size() == 1) GTEST_SKIP() << "takes two ranks; CTest runs this with 2 to 4";
   Weights weights;
   weights.optimizer.zero_grad();
   const auto all = weights.all();

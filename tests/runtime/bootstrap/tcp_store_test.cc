@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <future>
@@ -120,6 +121,20 @@ TEST_F(TcpStoreTest, ARankThatEndsWithoutAWordIsWhyOthersGiveUp) {
   joined(2, 3).reset();
   EXPECT_THAT(a->give_up(loss("rank 1 is lost")).message,
               HasSubstr("rank 2 (pid 12 on test) ended while the ranks were meeting"));
+}
+
+// A killed process may lose its links first.
+TEST_F(TcpStoreTest, ARankThatEndsRightAfterOthersGiveUpIsWhy) {
+  serve(3);
+  const auto a = joined(0, 3);
+  auto c = joined(2, 3);
+  std::thread giving_up([&] {
+    EXPECT_THAT(a->give_up(loss("UCX has given up")).message,
+                HasSubstr("rank 2 (pid 12 on test) ended while the ranks were meeting"));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // or later, or sooner
+  c.reset();
+  giving_up.join();
 }
 
 TEST_F(TcpStoreTest, WhoGivesUpWithTheServerGoneBlamesThat) {

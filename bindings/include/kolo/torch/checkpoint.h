@@ -21,7 +21,7 @@
 
 #include <kolo/export.h>
 #include <kolo/torch/grad_scaler.h>
-#include <kolo/torch/schedulers.h>
+#include <kolo/torch/scheduler_state.h>
 #include <torch/data/samplers/base.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>

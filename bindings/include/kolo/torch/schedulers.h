@@ -15,6 +15,7 @@
 #pragma once
 
 #include <kolo/export.h>
+#include <kolo/torch/scheduler_state.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 #include <torch/optim/schedulers/step_lr.h>
@@ -24,14 +25,6 @@
 #include <vector>
 
 namespace kolo {
-
-/// The part of a scheduler that a checkpoint saves. Derive from it for a scheduler of your own.
-class KOLO_API SchedulerState {
- public:
-  virtual ~SchedulerState() = default;
-  virtual void save(torch::serialize::OutputArchive& archive) const = 0;
-  virtual void load(torch::serialize::InputArchive& archive) = 0;
-};
 
 /// Throws kInvalidArgument: a scheduler stepped an optimizer without groups.
 [[noreturn]] KOLO_API void raise_no_groups();

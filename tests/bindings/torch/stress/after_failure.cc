@@ -51,9 +51,11 @@ bool Training::can_redo_late() const {
 
 void Training::leave_out() {
   Model& model = *models_.front().ours;
-  if (!plan_.models.front().has_ddp()) return model.zero_grad(true);
+  const StepPlan& step = plan_.steps[static_cast<std::size_t>(step_)];
+  // As the step does it: an optimizer tells zeros from no gradient.
+  if (!plan_.models.front().has_ddp()) return model.zero_grad(step.to_none);
   // For example, its loss is not a number.
-  model.forward({part(0, plan_.steps[static_cast<std::size_t>(step_)].passes.front(), rank_)});
+  model.forward({part(0, step.passes.front(), rank_)});
 }
 
 void Training::redo() {
