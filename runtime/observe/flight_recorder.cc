@@ -104,7 +104,7 @@ void FlightRecorder::open(const FlightOptions& options, const Log& log) {
 Status FlightRecorder::make_file(const FlightOptions& options) {
   std::string path = fmt::format("{}/{}{}.{}.{}", options.folder, kFlightPrefix, options.job,
                                  options.rank, options.pid);
-  ::unlink(path.c_str());  // left by an earlier init() of this process
+  if (!has_owner(path)) ::unlink(path.c_str());  // left by an earlier init() of this process
   UniqueDescriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return KOLO_ERROR(kOutOfMemory, "cannot create '{}' ({})", path, reason(errno));
