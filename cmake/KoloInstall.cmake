@@ -53,6 +53,7 @@ install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} USE_SOURCE_PERMISSIONS)
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_TESTS)
   install(PROGRAMS tools/timeline DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME kolo-timeline)
+  install(DIRECTORY tools/flight DESTINATION ${CMAKE_INSTALL_DATADIR}/kolo FILES_MATCHING PATTERN *.py)
 endif()
 
 configure_package_config_file(cmake/koloConfig.cmake.in koloConfig.cmake

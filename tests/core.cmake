@@ -202,6 +202,10 @@ kolo_add_test(nccl_tests LABELS inprocess SOURCES
   runtime/nccl/nccl_reduction_test.cc)
 
 find_package(nlohmann_json REQUIRED)
+kolo_add_test(flight_recorder_tests LABELS inprocess SOURCES
+  support/trace_file.cc
+  runtime/observe/flight_recorder_test.cc)
+target_link_libraries(flight_recorder_tests PRIVATE nlohmann_json::nlohmann_json)
 kolo_add_test(timeline_tests LABELS inprocess LIBRARIES nlohmann_json::nlohmann_json SOURCES
   support/trace_file.cc
   runtime/observe/timeline_test.cc

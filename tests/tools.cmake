@@ -163,6 +163,17 @@ endif()
 add_test(NAME timeline_tool COMMAND ${PROJECT_SOURCE_DIR}/tests/tools/timeline_test
   --perf $<TARGET_FILE:kolo-perf> ${launcher})
 set_tests_properties(timeline_tool PROPERTIES TIMEOUT 180 LABELS "tools;mpi" PROCESSORS 2)
+add_executable(flight_probe tools/flight/probe.cc)
+kolo_configure_target(flight_probe)
+target_include_directories(flight_probe PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(flight_probe PRIVATE kolo::kolo)
+set(fr_trace "")
+if(KOLO_HAS_TORCH AND EXISTS ${KoloTorch_ROOT}/distributed/flight_recorder)
+  set(fr_trace --fr-trace ${KoloTorch_ROOT}/distributed/flight_recorder)
+endif()
+add_test(NAME flight_recorders COMMAND ${PROJECT_SOURCE_DIR}/tests/tools/flight/flight_test
+  --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:flight_probe> ${fr_trace})
+set_tests_properties(flight_recorders PROPERTIES TIMEOUT 240 LABELS "tools;ucx" PROCESSORS 3)
 add_test(NAME bench_chooser COMMAND ${PROJECT_SOURCE_DIR}/tools/bench chooser --worlds 1x2,2x1
   -e 64 -f 16 -n 3 --budget 0.1 --limit 1000 -T 40 --program $<TARGET_FILE:kolo-chooser>)
 set_tests_properties(bench_chooser PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETURN_CODE 77

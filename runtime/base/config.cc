@@ -150,6 +150,9 @@ const std::vector<Spec>& specs() {
            "File for a timeline of this rank, for Perfetto; %r becomes the rank."),
       number("KOLO_TIMELINE_STEPS", &Config::timeline_steps, "switch", {0, 1}, kRank,
              "1: the timeline has each step of a schedule, too."),
+      text("KOLO_FLIGHT_RECORDER", &Config::flight_recorder, "folder", {},
+           "Where each rank keeps its last operations in a file, which stays after a failure; else "
+           "$TMPDIR or /tmp; 0: nowhere."),
   };
   return table;
 }
@@ -250,6 +253,8 @@ Config Config::from_environment(const Environment& environment, Status& invalid)
     Status applied = value ? apply(config, spec, *value) : Status();
     if (invalid.ok()) invalid = std::move(applied);
   }
+  if (!environment.get("KOLO_FLIGHT_RECORDER"))
+    config.flight_recorder = environment.get("TMPDIR").value_or("/tmp");
   if (config.cache_dir.empty()) {
     if (const auto cache = environment.get("XDG_CACHE_HOME")) {
       config.cache_dir = *cache + "/kolo";

@@ -32,7 +32,7 @@ Cycle::Cycle(GroupRegistry& groups, const RankServices& services, const LinkCost
       world_(groups.world().communicator()),
       services_(services),
       log_(log),
-      trace_(services.timeline),
+      trace_(services.timeline, services.flight_recorder),
       peers_(groups, services.transport),
       context_{.groups = groups,
                .services = services,
@@ -49,6 +49,7 @@ Cycle::Cycle(GroupRegistry& groups, const RankServices& services, const LinkCost
 bool Cycle::step() {
   if (world_.abort().raised()) return false;
   const auto now = Clock::now();
+  trace_.begin_pass(now);
   // submission: take what threads have submitted
   bool moved = for_each_group([&](Group& group) { return group.drain(context_); });
   // negotiation: tell rank 0 what is ready here
@@ -162,6 +163,7 @@ Result<std::int64_t> Cycle::add_process_set(const std::vector<int>& ranks) {
   KOLO_ASSIGN(Group* const group, groups_.add(ranks));
   const std::uint32_t id = group->communicator().id();
   group->lifetime.added_in = context_.lists_planned;
+  if (group->is_member()) trace_.joined_set(group->communicator());
   std::vector<EarlyMessage> messages = std::exchange(early_messages_, {});
   for (EarlyMessage& early : messages) {
     if (early.group != id) {
@@ -203,7 +205,7 @@ void Cycle::fail() {
   if (world_.size() > 1) log_.error("{}", failure.error.message);
   // In a large world, each rank tells the ranks that it is concerned with.
   if (!failure.heard || world_.size() > kFewRanks) tell_of(failure);
-  trace_.failed(failure.error);
+  trace_.failed(failure);
   complete_all(failure.error);
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/cycle/cycle_trace.h"
 
+#include "runtime/submission/recorded.h"
+
 #include <algorithm>
 
 namespace kolo {
@@ -31,12 +33,27 @@ void CycleTrace::stamp(std::span<EntryPtr> entries, Clock::time_point Entry::*wh
   for (EntryPtr& entry : entries) (*entry).*when = now;
 }
 
-void CycleTrace::agreed(std::span<Agreed> agreed) {
-  if (!timeline_.on()) return;
-  for (Agreed& one : agreed) stamp(std::span(&one.entry, 1), &Entry::agreed_at);
+void CycleTrace::message(Entry& entry) {
+  if (!recorder_.on()) return;
+  entry.record = recorder_.submitted(recorded(entry, SubmissionMode::kPointToPoint));
+}
+
+void CycleTrace::planned(const Communicator& communicator, PlannedOperation& operation,
+                         std::uint64_t fingerprint) {
+  stamp(operation.entries, &Entry::agreed_at);
+  if (!recorder_.on()) return;
+  FlightRecorder::Tensor first = recorded(operation.first(), operation.mode);
+  first.process_set = communicator.id();  // a joined rank's entry does not state it
+  operation.record = recorder_.planned({.first = first,
+                                        .sequence = operation.sequence,
+                                        .fingerprint = fingerprint,
+                                        .tensors = operation.entries.size()});
+  if (operation.mode != SubmissionMode::kPointToPoint) return;
+  for (const EntryPtr& entry : operation.entries) recorder_.agreed(entry->record);
 }
 
 void CycleTrace::starting(PlannedOperation& operation) {
+  if (recorder_.on()) recorder_.started(operation.record);
   if (!timeline_.on()) return;
   stamp(operation.entries, &Entry::started_at);
   count(static_cast<std::int64_t>(bytes_of(operation)), 1);
@@ -44,8 +61,9 @@ void CycleTrace::starting(PlannedOperation& operation) {
 
 void CycleTrace::ended(const Communicator& communicator, const Operation& operation,
                        const Status& status) {
-  if (!timeline_.on()) return;
   const PlannedOperation& plan = operation.plan();
+  if (recorder_.on() && status.ok()) recorder_.ended(plan.record);
+  if (!timeline_.on()) return;
   const Signature& signature = plan.entries.front()->signature;
   const StepTrace::Costs costs = operation.costs();
   const OperationRecord record{.kind = to_string(signature.kind),
@@ -75,7 +93,23 @@ void CycleTrace::ended(const Communicator& communicator, const Operation& operat
 
 void CycleTrace::finished(const Communicator& communicator, const Entry& entry,
                           const Status& status) {
-  if (!timeline_.on()) return;
+  // The end of an operation is that of its tensors.
+  if (!status.ok() && recorder_.on() && status.error().code != ErrorCode::kShutdown) {
+    const auto mode =
+        is_message(entry) ? SubmissionMode::kPointToPoint : SubmissionMode::kNegotiated;
+    recorder_.failed_alone(entry.record, recorded(entry, mode));
+  }
+  if (timeline_.on()) record(communicator, entry, status);
+}
+
+void CycleTrace::refused(const Communicator& communicator, const Entry& entry,
+                         std::uint64_t sequence, const Error& error) {
+  if (recorder_.on()) recorder_.called(communicator.id(), sequence, kRefusedCall);
+  if (timeline_.on()) record(communicator, entry, error);
+}
+
+void CycleTrace::record(const Communicator& communicator, const Entry& entry,
+                        const Status& status) {
   const auto time = [](Clock::time_point at) { return trace_time(at); };
   timeline_.record(TensorRecord{.kind = to_string(entry.signature.kind),
                                 .type = to_string(entry.signature.type),
@@ -95,7 +129,8 @@ void CycleTrace::exchange_begun() {
 }
 
 void CycleTrace::exchange_ended(const Communicator& communicator, const Exchange::Request& request,
-                                std::string_view algorithm) {
+                                const Exchange& exchange) {
+  if (recorder_.on()) recorder_.called(communicator.id(), request.sequence, exchange.fingerprint());
   if (!timeline_.on()) return;
   const bool gathers = request.kind == OperationKind::kAllgather;
   const auto parts = static_cast<std::uint64_t>(gathers ? communicator.size() : 1);
@@ -109,10 +144,17 @@ void CycleTrace::exchange_ended(const Communicator& communicator, const Exchange
                                    .blocking = true,
                                    .started = exchange_begun_,
                                    .ended = trace_now()},
-                   algorithm);
+                   exchange.algorithm());
 }
 
-void CycleTrace::failed(const Error& error) {
+void CycleTrace::joined_set(const Communicator& communicator) {
+  if (recorder_.on())
+    recorder_.add_set(communicator.id(), communicator.size(), communicator.rank());
+}
+
+void CycleTrace::failed(const Failure& failure) {
+  const Error& error = failure.error;
+  if (recorder_.on()) recorder_.failed(error, failure.culprit);
   if (timeline_.on()) timeline_.record(NoteRecord{trace_now()}, "failed: " + error.message);
 }
 

@@ -36,7 +36,7 @@ Group::Group(Communicator members, int partition, const RankServices& rank, Wake
       table_(waker, static_cast<std::uint64_t>(config.batch_size)),
       control_plane_(rank.transport, communicator_),
       nccl_(site, communicator_, control_plane_),
-      controller_(communicator_, control_plane_, config, log),
+      controller_(communicator_, control_plane_, config, log, &rank.flight_recorder),
       point_to_point_(communicator_, control_plane_, config),
       departures_(communicator_.size()),
       slots_(communicator_, rank.window, partition, log),
@@ -74,6 +74,7 @@ bool Group::drain(CycleContext& context) {
   moved |= !drained.empty();
   for (EntryPtr& entry : drained) {
     if (is_message(*entry)) {
+      context.trace.message(*entry);
       if (entry->signature.kind == OperationKind::kReceive)
         context.peers.open_link(entry->signature.root);
       if (!entry->complaint.empty()) ordered_.finish_message();  // its caller has the error
@@ -106,8 +107,9 @@ void Group::plan_ordered(CycleContext& context, EntryPtr entry) {
       communicator_);
   operation.entries.push_back(std::move(entry));
   operation.before = history_.bits();
-  history_.add(call_of(operation, communicator_));
-  context.trace.agreed(operation.entries);
+  const std::uint64_t fingerprint = call_of(operation, communicator_);
+  history_.add(fingerprint);
+  context.trace.planned(communicator_, operation, fingerprint);
   operations_.plan(std::move(operation));
 }
 
@@ -117,7 +119,7 @@ void Group::refuse(CycleContext& context, EntryPtr entry) {
   history_.add(kRefusedCall);
   Error error = refusal_of(*entry, communicator_.world().rank());
   recent_calls_.add_refused(sequence, error.message);
-  context.trace.finished(communicator_, *entry, error);
+  context.trace.refused(communicator_, *entry, sequence, error);
   ordered_.finish_one();
   entry->work->complete(std::move(error), {});
 }
@@ -151,7 +153,7 @@ void Group::end_exchange(CycleContext& context, const Exchange::Request& request
   operations_.take_sequence(SubmissionMode::kInOrder);
   history_.add(exchange_.fingerprint());
   recent_calls_.add(request.sequence, exchange_.fingerprint());
-  context.trace.exchange_ended(communicator_, request, exchange_.algorithm());
+  context.trace.exchange_ended(communicator_, request, exchange_);
 }
 
 // --- Negotiation.
@@ -189,7 +191,6 @@ bool Group::plan(CycleContext& context) {
 }
 
 void Group::plan_list(CycleContext& context, std::vector<Agreed>& agreed) {
-  context.trace.agreed(agreed);
   std::vector<const Response*> responses;
   responses.reserve(agreed.size());
   for (const Agreed& one : agreed) responses.push_back(one.response.get());
@@ -211,6 +212,7 @@ void Group::plan_list(CycleContext& context, std::vector<Agreed>& agreed) {
       Entry& entry = *operation.entries.front();
       if (entry.allocate) entry.output = entry.allocate(operation.layout.output_shape);
     }
+    context.trace.planned(communicator_, operation, 0);
     operations_.plan(std::move(operation));
   }
   for (Agreed& one : agreed) {
@@ -220,6 +222,7 @@ void Group::plan_list(CycleContext& context, std::vector<Agreed>& agreed) {
 
 void Group::conclude(CycleContext& context, Agreed& agreed) {
   const Response& response = *agreed.response;
+  context.trace.agreed(agreed.entry);
   if (response.error) {
     if (response.signature.kind == OperationKind::kJoin) table_.restart_unnamed();
     const Signature& own = agreed.entry->signature;
@@ -266,7 +269,7 @@ void Group::start_message(CycleContext& context, PointToPoint::Settled settled) 
     operation.layout.input_elements = operation.layout.output_elements;
     operation.entries.push_back(std::move(settled.own_send));
   }
-  context.trace.agreed(operation.entries);
+  context.trace.planned(communicator_, operation, 0);
   // At once, whatever else runs: the other rank does the same, and neither waits for a slot.
   operations_.start_message(context, std::move(operation));
 }

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -47,7 +48,8 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
       window_(std::move(parts.reserved_memory)),
       arena_(*transport_, &devices_),
-      services_{*transport_, device_.quickest(), window_, devices_, arena_, schedules_, *timeline_},
+      services_{*transport_, device_.quickest(), window_,    devices_,
+                arena_,      schedules_,         *timeline_, flight_recorder_},
       groups_(std::move(world), services_, waker_, nccl_, config_, log_),
       cycle_(groups_, services_, links_, config_, log_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
@@ -106,6 +108,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   };
   if (const Status connected = connect(); !connected.ok())
     return runtime->give_up(bootstrap, connected.error());
+  runtime->start_flight_recorder();
   runtime->rendezvous_ = bootstrap.description();
   runtime->log_start(bootstrap);
   return runtime;
@@ -183,6 +186,38 @@ Status Runtime::start_timeline(Bootstrap& bootstrap) {
                       .error_ns = clock.error});
   });
   return {};
+}
+
+void Runtime::start_flight_recorder() {
+  const World& world = this->world();
+  const std::string& folder = config_.flight_recorder;
+  if (world.size() == 1 || folder.empty() || folder == "0") return;
+  // Equal on all ranks, and different for another job.
+  std::uint64_t job = 0xcbf29ce484222325;  // FNV-1a
+  for (int rank = 0; rank < world.size(); ++rank)
+    for (const char byte : fmt::format("{} {} ", world.info(rank).hostname, world.info(rank).pid))
+      job = (job ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  constexpr std::array<std::string_view, kSubmissionModeCount> kModes = {
+      to_string(SubmissionMode::kNegotiated), to_string(SubmissionMode::kInOrder),
+      to_string(SubmissionMode::kPointToPoint)};
+  const RankInfo& info = world.info(world.rank());
+  const FlightOptions options{.folder = folder,
+                              .rank = world.rank(),
+                              .size = world.size(),
+                              .local_rank = world.local_rank(),
+                              .host = info.hostname,
+                              .pid = info.pid,
+                              .job = fmt::format("{:016x}", job),
+                              .init_method = config_.init_method,
+                              .modes = kModes};
+  driver_->with_token([&] {
+    flight_recorder_.open(options, log_);
+    if (!flight_recorder_.on()) return;
+    for (const auto& group : groups_.all()) {
+      const Communicator& set = group->communicator();
+      if (group->is_member()) flight_recorder_.add_set(set.id(), set.size(), set.rank());
+    }
+  });
 }
 
 void Runtime::log_start(const Bootstrap& bootstrap) const {
@@ -316,6 +351,7 @@ bool Runtime::shut_down(std::chrono::steady_clock::time_point until) {
     cycle_.shut_down();
     const Status written = timeline_->stop();
     if (!written.ok()) log_.warning("{}", written.error().message);
+    flight_recorder_.close(failed());
   };
   return driver_->stop(last, until);
 }

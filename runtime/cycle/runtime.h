@@ -11,6 +11,7 @@
 #include "runtime/device/threaded_device.h"
 #include "runtime/memory/device_window.h"
 #include "runtime/memory/host_window.h"
+#include "runtime/observe/flight_recorder.h"
 #include "runtime/observe/timeline.h"
 #include "runtime/planning/exchange_fit.h"
 #include "runtime/tuning/link_cache.h"
@@ -144,6 +145,7 @@ class Runtime {
   using OpenNccl = decltype(RuntimeParts::open_nccl);
   Status connect_nccl(Bootstrap& bootstrap, const OpenNccl& open);
   Status start_timeline(Bootstrap& bootstrap);
+  void start_flight_recorder();
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
   Result<std::shared_ptr<Work>> submit_in_order(Submission submission);
@@ -174,6 +176,7 @@ class Runtime {
   const Log log_;
   std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Timeline> timeline_;
+  FlightRecorder flight_recorder_;
   const ThreadedDevice device_;
   HostWindow window_;
   DeviceWindow devices_;  ///< its unmap barrier uses the control segments of the window

@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/plain_bytes.h"
+#include "runtime/submission/recorded.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -31,11 +32,12 @@ bool comes_again(OperationKind kind) {
 }  // namespace
 
 Controller::Controller(const Communicator& communicator, ControlPlane& control_plane,
-                       const Config& config, const Log& log)
+                       const Config& config, const Log& log, FlightRecorder* recorder)
     : communicator_(communicator),
       control_plane_(control_plane),
       config_(config),
       log_(log),
+      recorder_(recorder),
       cache_(static_cast<std::uint32_t>(config.cache_capacity), communicator.size()),
       coordinator_(communicator.ranks(), communicator.suffix()),
       ready_(communicator.size()) {}
@@ -61,7 +63,7 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   if (!due) return false;
   SlotsBySteps slots;
   std::vector<Request> requests;
-  waiting_.announce([&](const Entry& entry) {
+  waiting_.announce([&](Entry& entry) {
     const bool in_full = entry.absent || !entry.complaint.empty();
     const auto slot =
         in_full ? std::nullopt
@@ -73,11 +75,17 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
       requests.push_back(
           {entry.name, entry.signature, entry.absent, entry.splits, entry.complaint, entry.step});
       ++counters_.requests;
+      if (records())
+        entry.record = recorder_->submitted(recorded(entry, SubmissionMode::kNegotiated));
     }
     return slot;
   });
   unannounced_bytes_ = 0;
   flush_ = false;
+  if (records()) {
+    for (const SlotsOfStep& some : slots)
+      recorder_->announced(communicator_.id(), some.step, trace_time(now), some.slots.words());
+  }
   KOLO_TRY(send_ready(slots, requests));
   return true;
 }
@@ -256,8 +264,22 @@ void Controller::fail_if_too_long(Response& response) const {
   response.splits.clear();
 }
 
+void Controller::record_names(std::uint32_t first, std::uint32_t end) {
+  for (std::uint32_t slot = first; slot < end; ++slot) {
+    const Response& response = *cache_.at(slot);
+    const Signature& signature = response.signature;
+    recorder_->name(slot, {.name = response.name,
+                           .kind = signature.kind,
+                           .type = signature.type,
+                           .op = signature.op,
+                           .bytes = signature.bytes(),
+                           .process_set = communicator_.id()});
+  }
+}
+
 void Controller::take_slots(const SlotSet& slots) {
   ++counters_.agreements;
+  if (records()) recorder_->agreed(communicator_.id(), slots.words());
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   agreed.reserve(slots.size());
   slots.for_each([&](std::uint32_t slot) {
@@ -277,11 +299,19 @@ Status Controller::take_responses(std::vector<Response> responses) {
     // call.
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
-    auto entry = missed ? nullptr : waiting_.take(decided.name, cache_.find(decided.name));
+    const auto slot = cache_.find(decided.name);
+    auto entry = missed ? nullptr : waiting_.take(decided.name, slot);
+    if (entry && records()) {
+      recorder_->agreed(entry->record);
+      if (slot) recorder_->settled(communicator_.id(), *slot);
+    }
     // Only what all ranks have announced may change a slot: a joined rank may have announced the
     // slot's previous content.
-    if (!decided.error && decided.missing.empty() && comes_again(decided.signature.kind))
+    if (!decided.error && decided.missing.empty() && comes_again(decided.signature.kind)) {
+      const std::uint32_t known = cache_.size();
       cache_.put(decided);
+      if (records()) slot ? record_names(*slot, *slot + 1) : record_names(known, cache_.size());
+    }
     const auto response = std::make_shared<const Response>(std::move(decided));
     if (entry) {
       agreed.push_back({response, std::move(entry)});

@@ -12,6 +12,7 @@
 #include "runtime/negotiation/slot_set.h"
 #include "runtime/negotiation/waiting_entries.h"
 #include "runtime/negotiation/wire.h"
+#include "runtime/observe/flight_recorder.h"
 
 #include <kolo/config.h>
 
@@ -48,8 +49,9 @@ class Controller {
     std::uint64_t agreements = 0;  ///< lists of responses that this rank has taken
   };
 
+  /// `recorder`: what this rank announces and agrees on; null: nobody records it.
   Controller(const Communicator& communicator, ControlPlane& control_plane, const Config& config,
-             const Log& log);
+             const Log& log, FlightRecorder* recorder = nullptr);
 
   /// Takes over an entry, which waits for announce(). The shape of a join is the number of in-order
   /// calls that this rank has made.
@@ -90,6 +92,9 @@ class Controller {
 
  private:
   bool is_coordinator() const { return communicator_.rank() == 0; }
+  bool records() const { return recorder_ != nullptr && recorder_->on(); }
+  /// Records the names of the cache's slots from `first` on.
+  void record_names(std::uint32_t first, std::uint32_t end);
   /// The coordinator hears from the others, and they hear from it alone.
   bool expects(int peer, MessageKind kind) const;
   /// Fails a response on all ranks if the message that carries it would be too long.
@@ -112,6 +117,7 @@ class Controller {
   ControlPlane& control_plane_;
   const Config& config_;
   const Log& log_;
+  FlightRecorder* const recorder_;
   ResponseCache cache_;
   Coordinator coordinator_;
   ReadySlots ready_;  ///< rank 0 only

@@ -18,6 +18,8 @@ class SlotSet {
   void clear() { words_.clear(); }
   bool empty() const { return words_.empty(); }
   std::size_t size() const;
+  /// A bit for each slot, from the lowest.
+  std::span<const std::uint64_t> words() const { return words_; }
 
   /// Visits the slots in ascending order.
   template <class Visit>

@@ -7,8 +7,7 @@
 
 namespace kolo {
 
-void WaitingEntries::announce(
-    const std::function<std::optional<std::uint32_t>(const Entry&)>& announce) {
+void WaitingEntries::announce(const std::function<std::optional<std::uint32_t>(Entry&)>& announce) {
   for (EntryPtr& entry : unannounced_) {
     const std::optional<std::uint32_t> slot = announce(*entry);
     if (!slot) {

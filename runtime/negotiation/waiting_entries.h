@@ -24,7 +24,7 @@ class WaitingEntries {
 
   /// Calls `announce` for every entry that is not announced yet. The entry then waits by the
   /// returned slot, or by its name if there is none.
-  void announce(const std::function<std::optional<std::uint32_t>(const Entry&)>& announce);
+  void announce(const std::function<std::optional<std::uint32_t>(Entry&)>& announce);
 
   /// Takes the announced entry of this name; null if there is none. `slot` is the name's slot, if
   /// it has one.

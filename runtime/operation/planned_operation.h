@@ -27,6 +27,7 @@ struct PlannedOperation {
   RowLayout layout = {};          ///< only for an operation that is not fused
   bool meets_first = false;       ///< all ranks meet before any sends
   std::uint64_t before = 0;       ///< CallHistory::bits() of an in-order call
+  std::uint64_t record = 0;       ///< in the flight recorder; 0: none
 
   const Entry& first() const { return *entries.front(); }
   const Signature& signature() const { return entries.front()->signature; }

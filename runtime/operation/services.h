@@ -19,6 +19,8 @@
 
 namespace kolo {
 
+class FlightRecorder;
+
 /// One per rank.
 struct RankServices {
   Transport& transport;
@@ -28,6 +30,7 @@ struct RankServices {
   Arena& arena;
   ScheduleCache& schedules;
   Timeline& timeline;
+  FlightRecorder& flight_recorder;
 };
 
 /// One per process set of a rank.

@@ -101,6 +101,7 @@ struct Entry : Submission {
   std::chrono::steady_clock::time_point drained_at = {};
   std::chrono::steady_clock::time_point agreed_at = {};
   std::chrono::steady_clock::time_point started_at = {};
+  std::uint64_t record = 0;  ///< in the flight recorder; 0: none
 
   /// Bytes of the input, as far as this rank knows them.
   std::uint64_t bytes() const;

@@ -21,6 +21,7 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     Environment::Variables variables = options.variables;
     if (!options.hosts.empty())
       variables["KOLO_HOST_ID"] = std::to_string(options.hosts[static_cast<std::size_t>(rank)]);
+    variables.try_emplace("KOLO_FLIGHT_RECORDER", "0");
     auto config = Config::from_environment(Environment(std::move(variables)));
     ASSERT_TRUE(config.ok()) << config.error().message;
     std::unique_ptr<Transport> transport = std::make_unique<LoopbackTransport>(hub, rank);

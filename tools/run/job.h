@@ -53,6 +53,8 @@ class Job {
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
   /// After run(): the rank that ended the job, also one that could not be started.
   std::optional<int> first_failed() const { return first_failed_; }
+  /// After run(): how it ended, as "signal 9 (Killed)"; empty if it could not be started.
+  const std::string& first_end() const { return first_end_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -125,6 +127,7 @@ class Job {
   Status started_ = {};                ///< an error if a rank could not be started
   std::optional<int> exit_code_ = {};  ///< set once the job is ending
   std::optional<int> first_failed_ = {};
+  std::string first_end_ = {};
   std::vector<const Rank*> failed_ = {};
   bool is_stopped_ = false;  ///< by a signal or the timeout
   Time first_signal_at_ = {};

@@ -229,6 +229,7 @@ void Job::name_first_failure() {
   const std::string& host = process.place.host;
   const std::string pid = process.is_remote ? "" : fmt::format(" (pid {})", process.pid);
   std::string end = describe_status(process.status);
+  first_end_ = end;
   if (process.is_remote && code == 255 && is_ssh(description_.agent)) {
     end += fmt::format(", which is ssh's own: see whether `ssh {} true` works without a password",
                        host);

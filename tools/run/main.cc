@@ -13,6 +13,7 @@
 #include "tools/run/plan.h"
 #include "tools/run/say.h"
 #include "tools/run/signals.h"
+#include "tools/run/verdict.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -180,11 +182,18 @@ Result<int> run_job(Options options) {
   // Called before the other ranks are ended. Otherwise the store would name one of them, which
   // still waits there, as the first that failed.
   options.job.on_first_failure = tell_others;
+  const std::time_t since = std::time(nullptr);
   Job job(plan.job, options.job);
   auto code = job.run(plan.places, environment);
   const bool has_failed = !code.ok() || *code != 0;
   if (has_failed && !job.first_failed())
     tell_others(plan.places.front().rank, code.ok() ? *code : kCannotStart);
+  const bool has_end = job.first_failed() && !job.first_end().empty();
+  if (has_end || (code.ok() && *code == kTimedOut)) {
+    const std::string ended =
+        has_end ? fmt::format("{}:{}", *job.first_failed(), job.first_end()) : "";
+    tell_verdict(plan.job, plan.places, environment, since, ended);
+  }
   return code;
 }
 

@@ -124,6 +124,10 @@ struct KOLO_API Config {
   std::string timeline;
   /// KOLO_TIMELINE_STEPS, 0 or 1. 1: the timeline also has each step of a schedule.
   std::int64_t timeline_steps = 0;
+  /// KOLO_FLIGHT_RECORDER: folder for the flight recorder's file, which a failure leaves there.
+  /// Empty, or "0": no recorder; from_environment() takes $TMPDIR or /tmp if the variable is not
+  /// set.
+  std::string flight_recorder;
 
   /// Not a knob: one line for each unknown KOLO_ variable, which init logs.
   std::vector<std::string> warnings;

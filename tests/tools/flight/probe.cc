@@ -1,0 +1,55 @@
+// A training for the flight recorder's tests. Arguments: steps; then "stop", "skip" or "order" with
+// a rank and a step, in which this rank stops before it submits anything, leaves out layer.2, or
+// makes another in-order call than the others. Ends with 3 if kolo fails.
+#include "bindings/core/step_scope.h"
+
+#include <kolo/kolo.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kLayers = 4;
+
+void train(int steps, const std::string& fault, int rank, int at) {
+  std::vector<std::vector<float>> layers(kLayers, std::vector<float>(8, 1.0F));
+  std::vector<float> loss(4, 1.0F);
+  for (int step = 1; step <= steps; ++step) {
+    const bool fails = kolo::rank() == rank && step == at;
+    if (fails && fault == "stop")
+      while (true) ::pause();
+    const auto losses = static_cast<std::int64_t>(fails && fault == "order" ? 2 : loss.size());
+    kolo::allreduce_ordered(loss.data(), loss.data(), losses, kolo::DataType::kFloat32,
+                            kolo::ReduceOp::kSum);
+    const kolo::StepScope scope(static_cast<std::uint64_t>(step));
+    std::vector<std::shared_ptr<kolo::Work>> works;
+    for (int i = 0; i < kLayers; ++i) {
+      if (fails && fault == "skip" && i == 2) continue;
+      auto& layer = layers[static_cast<std::size_t>(i)];
+      works.push_back(kolo::allreduce_async(layer.data(), layer.data(), {8},
+                                            kolo::DataType::kFloat32,
+                                            {.name = "layer." + std::to_string(i)}));
+    }
+    for (const auto& work : works) kolo::synchronize(*work);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    kolo::init(argc, argv);
+    train(std::stoi(argv[1]), argc > 2 ? argv[2] : "", argc > 3 ? std::stoi(argv[3]) : -1,
+          argc > 4 ? std::stoi(argv[4]) : 0);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 3;
+  }
+}

@@ -1,0 +1,1 @@
+"""What kolo-timeline does with the files of flight recorders."""

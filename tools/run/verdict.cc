@@ -1,0 +1,115 @@
+#include "tools/run/verdict.h"
+
+#include "runtime/base/deadline.h"
+#include "tools/run/process.h"
+#include "tools/run/say.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+namespace kolo::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "kolo-flight.";  // kFlightPrefix of the runtime
+constexpr std::size_t kDescription = 4096;
+constexpr std::chrono::seconds kLimit(10);
+
+/// Where the ranks of this host keep their files; empty: nowhere.
+std::string folder_of(const Environment::Variables& variables) {
+  const Environment environment(variables);
+  const std::string folder =
+      environment.get("KOLO_FLIGHT_RECORDER").value_or(environment.get("TMPDIR").value_or("/tmp"));
+  return folder == "0" ? "" : folder;
+}
+
+std::vector<std::string> files_of_job(const std::string& folder, const std::string& init_method,
+                                      std::time_t since) {
+  const std::string mark = fmt::format("\"init_method\": \"{}\"", init_method);
+  std::vector<std::string> files;
+  std::error_code unknown;
+  fs::directory_iterator entry(folder, unknown);
+  for (const fs::directory_iterator end; !unknown && entry != end; entry.increment(unknown)) {
+    const std::string path = entry->path();
+    struct stat status = {};
+    // An earlier job may have met at the same place.
+    if (!entry->path().filename().string().starts_with(kPrefix) ||
+        ::stat(path.c_str(), &status) != 0 || status.st_ctime < since)
+      continue;
+    std::string text(kDescription, '\0');
+    std::ifstream(path).read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (text.find(mark) != std::string::npos) files.push_back(path);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// kolo-timeline stands beside kolo-run. Nothing if it cannot run, as without Python.
+std::optional<std::string> ask_timeline(const std::string& self, std::vector<std::string> arguments,
+                                        const Environment& environment) {
+  const std::string tool = fs::path(self).parent_path() / "kolo-timeline";
+  arguments.insert(arguments.begin(), {tool, "verdict"});
+  auto started =
+      start_process({}, {.arguments = std::move(arguments), .variables = environment.variables()},
+                    {.captures_output = true});
+  if (!started.ok()) return std::nullopt;
+  const Deadline deadline = Deadline::after(kLimit);
+  std::string text;
+  bool ended = false;
+  while (!ended && !deadline.expired()) {
+    pollfd output = {started->out.get(), POLLIN, 0};
+    if (::poll(&output, 1, 100) <= 0) continue;
+    std::array<char, 4096> part;
+    const ssize_t count = ::read(started->out.get(), part.data(), part.size());
+    if (count > 0) text.append(part.data(), static_cast<std::size_t>(count));
+    ended = count == 0;
+  }
+  if (!ended) send_signal(*started, SIGKILL);
+  int status = 0;
+  ::waitpid(started->pid, &status, 0);
+  while (text.ends_with('\n')) text.pop_back();
+  return exit_code_of(status) == 0 && !text.empty() ? std::optional(text) : std::nullopt;
+}
+
+}  // namespace
+
+void tell_verdict(const JobDescription& job, const std::vector<Place>& places,
+                  const Environment& environment, std::time_t since, const std::string& ended) {
+  const auto here =
+      std::find_if(places.begin(), places.end(), [](const Place& place) { return place.is_here; });
+  if (here == places.end()) return;
+  const std::string folder = folder_of(command_for(job, *here, environment).variables);
+  const std::vector<std::string> files = files_of_job(folder, init_method_of(job), since);
+  if (files.empty()) return;
+  std::vector<std::string> arguments = files;
+  if (!ended.empty()) arguments.insert(arguments.begin(), {"--ended", ended});
+  if (const auto text = ask_timeline(job.self, std::move(arguments), environment)) say(*text);
+  // kolo-flight.JOB.RANK.PID
+  const std::string job_files =
+      files.front().substr(0, files.front().find('.', folder.size() + 1 + kPrefix.size()));
+  std::set<std::string> others;
+  for (const Place& place : places)
+    if (!place.is_here) others.insert(place.host);
+  say(fmt::format("the ranks' last operations: {}.*{} (kolo-timeline verdict FILES…)", job_files,
+                  others.empty()
+                      ? ""
+                      : fmt::format(", and files of that name on {}", fmt::join(others, ", "))));
+}
+
+}  // namespace kolo::run
