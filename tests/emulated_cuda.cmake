@@ -21,6 +21,7 @@ add_library(kolo_emulated_cuda OBJECT
   support/emulated_cuda/streams.cc
   ${kernels})
 kolo_configure_target(kolo_emulated_cuda)
+target_compile_options(kolo_emulated_cuda PRIVATE ${KOLO_COMPUTING_TEST_OPTIONS})
 target_include_directories(kolo_emulated_cuda PRIVATE
   ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/include ${PROJECT_SOURCE_DIR}/bindings/include)
 target_include_directories(kolo_emulated_cuda SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
@@ -51,15 +52,14 @@ function(kolo_add_emulated name)
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${emulated})
 endfunction()
 set(perf ${PROJECT_SOURCE_DIR}/tools/perf)
-kolo_add_emulated(device_check
-  gpu/device_check.cc gpu/measure.cc gpu/memory.cc gpu/operations.cc)
+kolo_add_emulated(device_check $<TARGET_OBJECTS:device_check_objects>)
 kolo_add_emulated(kolo-perf $<TARGET_OBJECTS:kolo_perf_objects>
   ${perf}/no_gloo_engine.cc ${perf}/no_mpi_engine.cc ${perf}/no_nccl_engine.cc ${perf}/no_oneccl_engine.cc)
 
 kolo_add_emulated(stress_probe $<TARGET_OBJECTS:stress_objects>)
 
 set(info ${PROJECT_SOURCE_DIR}/tools/info)
-kolo_add_emulated(kolo-info ${info}/build.cc ${info}/doctor.cc ${info}/folded.cc ${info}/main.cc)
+kolo_add_emulated(kolo-info $<TARGET_OBJECTS:kolo_info_objects> ${info}/build.cc)
 target_compile_definitions(emulated_kolo-info PRIVATE
   KOLO_INFO_TORCH=0 KOLO_INFO_PMIX=$<BOOL:${KOLO_HAS_PMIX}> KOLO_INFO_CUDA=1)
 
