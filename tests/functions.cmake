@@ -12,8 +12,8 @@ endif()
 #               [TORCH] [COMPUTES])
 # One executable; each of its tests is a test of CTest, as list_tests.cmake says. With TORCH it is
 # linked to kolo::torch, as a user's program is, and left out of a build without LibTorch; else it
-# holds kolo's objects and sees what the library hides. COMPUTES: the tests' own code takes long, so
-# it is optimised, too.
+# holds kolo's objects and sees what the library hides; its sources are compiled by eights. COMPUTES:
+# the tests' own code takes long, so it is optimised, too.
 function(kolo_add_test name)
   cmake_parse_arguments(ARG "TORCH;COMPUTES" "TIMEOUT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   if(ARG_TORCH AND NOT KOLO_HAS_TORCH)
@@ -36,6 +36,9 @@ function(kolo_add_test name)
     else()
       target_compile_options(${name} PRIVATE ${KOLO_TEST_OPTIONS})
       target_precompile_headers(${name} REUSE_FROM kolo_test_header)
+      # Most of a test's time is what it instantiates of headers, which several share then.
+      set_target_properties(${name} PROPERTIES
+        UNITY_BUILD ${KOLO_UNITY_BUILD} UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 8)
     endif()
   endif()
   target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARG_LIBRARIES})

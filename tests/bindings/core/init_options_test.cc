@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace kolo {
+namespace kolo::init_options_test {
 namespace {
 
 using testing::ElementsAre;
@@ -120,4 +120,4 @@ TEST(UserStore, ItsExceptionsBecomeErrors) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::init_options_test

@@ -16,12 +16,12 @@
 #include <string>
 #include <thread>
 
-namespace kolo {
+namespace kolo::agent_meeting_test {
 namespace {
 
 using std::chrono::milliseconds;
+using test::FakeAgent;
 using ::testing::AllOf;
-using testing::FakeAgent;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -175,7 +175,7 @@ TEST(AgentMeeting, ARankZeroThatPublishesNothingIsNamed) {
 
 TEST(AgentMeeting, APlaceWhereNobodyListensIsNamed) {
   FakeAgent agent;
-  const std::string place = "127.0.0.1:" + std::to_string(testing::free_port());
+  const std::string place = "127.0.0.1:" + std::to_string(test::free_port());
   agent.set("kolo/job/0", "kolo 1 00ff " + place);
   std::string message;
   // With a short deadline, the agent's answer may take all the time on a busy machine.
@@ -230,7 +230,7 @@ TEST(AgentMeeting, WhatIsNoAgentIsFoundOutSoon) {
 
 TEST(AgentMeeting, WithoutAnAgentRanksMeetAtTheNextPort) {
   FakeAgent stranger("what?");
-  expect_to_meet(stranger.endpoint(), "", {"127.0.0.1", testing::free_port()});
+  expect_to_meet(stranger.endpoint(), "", {"127.0.0.1", test::free_port()});
 }
 
 TEST(AgentStore, HugeValuesAreRefused) {
@@ -242,4 +242,4 @@ TEST(AgentStore, HugeValuesAreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::agent_meeting_test

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace kolo {
+namespace kolo::clock_exchange_test {
 namespace {
 
 constexpr int kSize = 3;
@@ -63,4 +63,4 @@ TEST(ClockExchange, OneClockNeedsNoEstimate) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::clock_exchange_test

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-namespace kolo::testing {
+namespace kolo::test {
 namespace {
 
 Deadline later() { return Deadline::after(std::chrono::seconds(60)); }
@@ -131,4 +131,4 @@ void FakeAgent::serve(int fd) {
   }
 }
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

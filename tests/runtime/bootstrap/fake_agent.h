@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace kolo::testing {
+namespace kolo::test {
 
 class FakeAgent {
  public:
@@ -41,4 +41,4 @@ class FakeAgent {
   std::vector<std::thread> threads_;  ///< the first one accepts connections
 };
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

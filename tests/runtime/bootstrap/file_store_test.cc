@@ -34,7 +34,7 @@ extern "C" std::time_t time(std::time_t* copy) noexcept {
   return seconds;
 }
 
-namespace kolo {
+namespace kolo::file_store_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -265,4 +265,4 @@ TEST_F(FileStoreTest, APathThatCannotBeWrittenIsOneLine) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::file_store_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <random>
 
-namespace kolo::testing {
+namespace kolo::test {
 
 /// A port at which nobody listens, below the range from which Linux chooses (32768 and above).
 inline std::uint16_t free_port() {
@@ -19,4 +19,4 @@ inline std::uint16_t free_port() {
   }
 }
 
-}  // namespace kolo::testing
+}  // namespace kolo::test

@@ -15,7 +15,7 @@
 #include <random>
 #include <thread>
 
-namespace kolo {
+namespace kolo::handshake_test {
 namespace {
 
 using testing::AllOf;
@@ -201,4 +201,4 @@ TEST(Handshake, FlippedBytesNeverCrash) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::handshake_test

@@ -7,7 +7,7 @@
 
 #include <ostream>
 
-namespace kolo {
+namespace kolo::launcher_test {
 namespace {
 
 using testing::AllOf;
@@ -146,4 +146,4 @@ TEST(VisibleDevices, AreCountedAsCudaReadsThem) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::launcher_test

@@ -16,10 +16,10 @@
 #include <functional>
 #include <thread>
 
-namespace kolo {
+namespace kolo::meeting_again_test {
 namespace {
 
-using testing::FakeAgent;
+using test::FakeAgent;
 using ::testing::HasSubstr;
 
 /// One rank's whole init; it exchanges `hello`.
@@ -49,7 +49,7 @@ RendezvousMethod by_tcp(std::uint16_t port) {
 }
 
 void with_rank_0_serving(const std::function<void(const RendezvousMethod&)>& test) {
-  test(by_tcp(testing::free_port()));
+  test(by_tcp(test::free_port()));
 }
 
 void with_the_launcher_serving(const std::function<void(const RendezvousMethod&)>& test) {
@@ -81,7 +81,7 @@ void with_a_file(const std::function<void(const RendezvousMethod&)>& test) {
 /// Two jobs at one port: each rank 0 hears of the other, and neither continues with ranks that may
 /// belong to the other job.
 TEST(Meeting, OfTwoRanksZeroFailsForBoth) {
-  const RendezvousMethod way = by_tcp(testing::free_port());
+  const RendezvousMethod way = by_tcp(test::free_port());
   std::string second;
   std::thread other([&] { second = meet_once(way, 0, 2, "").error().message; });
   const std::string first = meet_once(way, 0, 2, "").error().message;
@@ -158,4 +158,4 @@ TEST(Meeting, Rank0TellsWhoCameWithAnotherSecret) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::meeting_again_test

@@ -11,7 +11,7 @@
 #include <chrono>
 #include <thread>
 
-namespace kolo {
+namespace kolo::pmi_bootstrap_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -173,4 +173,4 @@ TEST(PmiBootstrap, TheEndIsSaid) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::pmi_bootstrap_test

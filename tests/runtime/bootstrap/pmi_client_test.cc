@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-namespace kolo {
+namespace kolo::pmi_client_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -148,4 +148,4 @@ TEST(PmiClient, ByPort) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::pmi_client_test

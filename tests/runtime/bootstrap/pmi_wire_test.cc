@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace kolo {
+namespace kolo::pmi_wire_test {
 namespace {
 
 using testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(PmiWire, OtherTextIsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::pmi_wire_test

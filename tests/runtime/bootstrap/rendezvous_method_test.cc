@@ -8,7 +8,7 @@
 
 #include <ostream>
 
-namespace kolo {
+namespace kolo::rendezvous_method_test {
 namespace {
 
 using testing::AllOf;
@@ -382,4 +382,4 @@ TEST(RendezvousMethod, TheMethodIsTold) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::rendezvous_method_test

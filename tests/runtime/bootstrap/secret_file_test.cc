@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace kolo {
+namespace kolo::secret_file_test {
 namespace {
 
 using testing::AllOf;
@@ -64,4 +64,4 @@ TEST_F(SecretFile, WhatIsNoSecretIsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::secret_file_test

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <functional>
 
-namespace kolo {
+namespace kolo::secret_test {
 namespace {
 
 constexpr int kPassed = 0;
@@ -69,4 +69,4 @@ TEST(RandomBytes, AreAnErrorWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::secret_test

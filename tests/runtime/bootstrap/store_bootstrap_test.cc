@@ -9,7 +9,7 @@
 
 #include <thread>
 
-namespace kolo {
+namespace kolo::store_bootstrap_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -97,4 +97,4 @@ TEST(SingleBootstrap, ExchangesWithItself) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::store_bootstrap_test

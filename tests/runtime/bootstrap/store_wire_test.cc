@@ -10,7 +10,7 @@
 
 #include <random>
 
-namespace kolo {
+namespace kolo::store_wire_test {
 namespace {
 
 using std::chrono::seconds;
@@ -107,4 +107,4 @@ TEST(StoreServer, NoRequestOfARankBreaksIt) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::store_wire_test

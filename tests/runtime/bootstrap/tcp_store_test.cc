@@ -22,7 +22,7 @@
 #include <random>
 #include <thread>
 
-namespace kolo {
+namespace kolo::tcp_store_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -487,4 +487,4 @@ TEST(Secret, DigestsAreThoseOfTheStandards) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::tcp_store_test

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::algorithm_test {
 namespace {
 
 // Ten microseconds per message, a gigabyte per second.
@@ -199,4 +199,4 @@ TEST(Algorithm, TheCheapestIsNeverDearerThanAnother) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::algorithm_test

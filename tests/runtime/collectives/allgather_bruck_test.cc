@@ -7,7 +7,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::allgather_bruck_test {
 namespace {
 
 class AllgatherBruck : public ::testing::TestWithParam<int> {};
@@ -45,4 +45,4 @@ TEST(AllgatherBruckShape, SendsAndReceivesFromScratchAlone) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allgather_bruck_test

@@ -9,7 +9,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::allgather_recursive_doubling_test {
 namespace {
 
 class AllgatherRecursiveDoubling : public ::testing::TestWithParam<int> {};
@@ -58,4 +58,4 @@ TEST(Fold, PairsNeighboursAndKeepsTheOrder) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allgather_recursive_doubling_test

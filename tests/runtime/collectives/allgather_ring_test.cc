@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::allgather_ring_test {
 namespace {
 
 class AllgatherRing : public ::testing::TestWithParam<int> {};
@@ -68,4 +68,4 @@ TEST(AllgatherRingShape, ALongPartPassesThroughAsAPipeline) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allgather_ring_test

@@ -9,7 +9,7 @@
 
 #include <set>
 
-namespace kolo::test {
+namespace kolo::test::allreduce_double_tree_test {
 namespace {
 
 class TwoTrees : public ::testing::TestWithParam<int> {};
@@ -82,4 +82,4 @@ TEST(AllreduceDoubleTree, TakesNoMoreScratchThanItsLanes) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allreduce_double_tree_test

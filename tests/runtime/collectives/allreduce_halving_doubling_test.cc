@@ -8,7 +8,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::allreduce_halving_doubling_test {
 namespace {
 
 class AllreduceHalvingDoubling : public ::testing::TestWithParam<int> {};
@@ -54,4 +54,4 @@ TEST(AllreduceHalvingDoublingParts, LieOnCacheLinesWhereTheyAreLong) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allreduce_halving_doubling_test

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::allreduce_hierarchical_test {
 namespace {
 
 std::vector<Schedule> schedules_on(const HostLayout& layout, std::uint64_t count,
@@ -191,4 +191,4 @@ TEST(HostLayout, OrdersRanksByHostAndPlace) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allreduce_hierarchical_test

@@ -9,7 +9,7 @@
 
 #include <set>
 
-namespace kolo::test {
+namespace kolo::test::allreduce_mapped_test {
 namespace {
 
 std::uint64_t count_of(const Schedule& schedule, StepKind kind) {
@@ -121,4 +121,4 @@ TEST_P(AllreduceMapped, KeepsSlicesOnCacheLines) {
 INSTANTIATE_TEST_SUITE_P(Sizes, AllreduceMapped, ::testing::Range(1, kLargestWorld + 1));
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allreduce_mapped_test

@@ -8,7 +8,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::allreduce_recursive_doubling_test {
 namespace {
 
 TEST(AllreduceRecursiveDoubling, CombinesAllVectorsInOneTree) {
@@ -46,4 +46,4 @@ TEST(AllreduceRecursiveDoubling, PutsTheLowerRanksVectorFirst) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allreduce_recursive_doubling_test

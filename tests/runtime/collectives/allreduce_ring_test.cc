@@ -11,7 +11,7 @@
 #include <numeric>
 #include <set>
 
-namespace kolo::test {
+namespace kolo::test::allreduce_ring_test {
 namespace {
 
 std::vector<Schedule> ring_of_all(int size, std::uint64_t count, const RingOptions& options) {
@@ -144,4 +144,4 @@ TEST(AllreduceRingShape, CountsItsStepsAsDocumented) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::allreduce_ring_test

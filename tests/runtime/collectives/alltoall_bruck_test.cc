@@ -7,7 +7,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::alltoall_bruck_test {
 namespace {
 
 class AlltoallBruck : public ::testing::TestWithParam<int> {};
@@ -35,4 +35,4 @@ TEST_P(AlltoallBruck, IsRightForUnevenParts) {
 INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallBruck, ::testing::Range(1, kLargestWorld + 1));
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::alltoall_bruck_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::alltoall_pairwise_test {
 namespace {
 
 class AlltoallPairwise : public ::testing::TestWithParam<int> {};
@@ -51,4 +51,4 @@ TEST(AlltoallPairwiseShape, NoRankIsSentToTwiceInAStep) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::alltoall_pairwise_test

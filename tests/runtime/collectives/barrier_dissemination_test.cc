@@ -8,7 +8,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::barrier_dissemination_test {
 namespace {
 
 TEST(BarrierDissemination, HoldsEveryRankUntilAllHaveCome) {
@@ -22,4 +22,4 @@ TEST(BarrierDissemination, HoldsEveryRankUntilAllHaveCome) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::barrier_dissemination_test

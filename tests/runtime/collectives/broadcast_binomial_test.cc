@@ -7,7 +7,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::broadcast_binomial_test {
 namespace {
 
 TEST(BroadcastBinomial, ReachesAllFromEveryRootInLogarithmicallyManyMessages) {
@@ -29,4 +29,4 @@ TEST(BroadcastBinomial, ReachesAllFromEveryRootInLogarithmicallyManyMessages) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::broadcast_binomial_test

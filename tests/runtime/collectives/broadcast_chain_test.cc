@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::broadcast_chain_test {
 namespace {
 
 class BroadcastChain : public ::testing::TestWithParam<int> {};
@@ -36,4 +36,4 @@ TEST_P(BroadcastChain, IsRightFromEveryRoot) {
 INSTANTIATE_TEST_SUITE_P(Sizes, BroadcastChain, ::testing::Range(1, kLargestWorld + 1));
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::broadcast_chain_test

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::gather_scatter_test {
 namespace {
 
 constexpr PipelineOptions kPipeline{.chunk_elements = 3, .chunks_in_flight = 2};
@@ -96,4 +96,4 @@ TEST(LinearCollectivesShape, TheRootServesAllRanksInTurn) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::gather_scatter_test

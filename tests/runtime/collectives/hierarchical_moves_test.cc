@@ -10,7 +10,7 @@
 
 #include <algorithm>
 
-namespace kolo::test {
+namespace kolo::test::hierarchical_moves_test {
 namespace {
 
 constexpr int kLanes = 2;
@@ -161,4 +161,4 @@ TEST(HierarchicalMovesShape, WindowsHoldTheLanes) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::hierarchical_moves_test

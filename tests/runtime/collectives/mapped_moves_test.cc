@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::mapped_moves_test {
 namespace {
 
 // The proof's time grows with the cube of the ranks: larger worlds prove only the richest cases.
@@ -162,4 +162,4 @@ TEST(MappedMovesShape, PiecesLieOnCacheLines) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::mapped_moves_test

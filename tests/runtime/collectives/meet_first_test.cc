@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::meet_first_test {
 namespace {
 
 constexpr std::uint64_t kChunk = 32;
@@ -52,4 +52,4 @@ TEST_P(MeetFirst, BroadcastsStayRightAndTheirSendsWait) {
 INSTANTIATE_TEST_SUITE_P(Sizes, MeetFirst, ::testing::Range(1, kLargestWorld + 1));
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::meet_first_test

@@ -8,7 +8,7 @@
 
 #include <bit>
 
-namespace kolo::test {
+namespace kolo::test::reduce_scatter_halving_test {
 namespace {
 
 class ReduceScatterHalving : public ::testing::TestWithParam<int> {};
@@ -42,4 +42,4 @@ TEST_P(ReduceScatterHalving, IsRightForUnevenParts) {
 INSTANTIATE_TEST_SUITE_P(Sizes, ReduceScatterHalving, ::testing::Range(1, kLargestWorld + 1));
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::reduce_scatter_halving_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::test {
+namespace kolo::test::reduce_scatter_ring_test {
 namespace {
 
 class ReduceScatterRing : public ::testing::TestWithParam<int> {};
@@ -49,4 +49,4 @@ TEST(ReduceScatterRingShape, ChunksLieOnCacheLines) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::reduce_scatter_ring_test

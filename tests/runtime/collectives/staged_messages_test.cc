@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <string>
 
-namespace kolo::test {
+namespace kolo::test::staged_messages_test {
 namespace {
 
 constexpr std::uint64_t kChunk = 3;
@@ -135,4 +135,4 @@ TEST(StagedMessagesShape, MemoryIsThatOfTheSlots) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::staged_messages_test

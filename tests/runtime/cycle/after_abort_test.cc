@@ -8,7 +8,7 @@
 #include <ctime>
 #include <thread>
 
-namespace kolo::test {
+namespace kolo::test::after_abort_test {
 namespace {
 
 double processor_seconds() {
@@ -37,4 +37,4 @@ TEST(AfterAbort, NobodyIsBusy) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::after_abort_test

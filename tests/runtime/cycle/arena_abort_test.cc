@@ -14,7 +14,7 @@
 #include <span>
 #include <thread>
 
-namespace kolo::test {
+namespace kolo::test::arena_abort_test {
 namespace {
 
 constexpr std::size_t kSchedules = 2 << 20;   ///< floats, several blocks
@@ -125,4 +125,4 @@ TEST(ArenaAbortReason, WhoHasToGiveUpIsNotBlamed) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::arena_abort_test

@@ -12,7 +12,7 @@
 #include <string>
 #include <tuple>
 
-namespace kolo::test {
+namespace kolo::test::arena_fusion_test {
 namespace {
 
 /// Parameters: the ranks' hosts and KOLO_SHARED_MEMORY; "0" means no windows, so no arena.
@@ -138,4 +138,4 @@ TEST_P(ArenaFusion, AnyMixtureOfMemoryGivesTheSameSums) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::arena_fusion_test

@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::arena_moves_test {
 namespace {
 
 /// Parameters: the size of the world and KOLO_SHARED_MEMORY; "0" means no windows, so no arena.
@@ -185,4 +185,4 @@ TEST_P(ArenaMovesOverHosts, OneAtATimeInOrder) { one_at_a_time(size(), options()
 TEST_P(ArenaMovesOverHosts, AllAtOnceByName) { all_at_once(size(), options(), kLarge); }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::arena_moves_test

@@ -13,7 +13,7 @@
 #include <iterator>
 #include <string>
 
-namespace kolo::test {
+namespace kolo::test::arena_ordered_test {
 namespace {
 
 class ArenaOrdered : public SizedWorlds {};
@@ -324,4 +324,4 @@ TEST(ArenaOrderedFailures, DifferentCallsNameBoth) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::arena_ordered_test

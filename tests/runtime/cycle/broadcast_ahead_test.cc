@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::broadcast_ahead_test {
 namespace {
 
 struct World {
@@ -108,4 +108,4 @@ TEST_P(BroadcastAhead, WaitsForRanksThatComeLate) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::broadcast_ahead_test

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::cached_test {
 namespace {
 
 using testing::HasSubstr;
@@ -183,4 +183,4 @@ TEST(Cached, BesideNewTensorsInOneBatch) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::cached_test

@@ -10,7 +10,7 @@
 #include <barrier>
 #include <random>
 
-namespace kolo::test {
+namespace kolo::test::cycle_test {
 namespace {
 
 using testing::HasSubstr;
@@ -251,4 +251,4 @@ TEST(Cache, WithoutRoomEverythingIsNegotiatedInFull) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::cycle_test

@@ -14,7 +14,7 @@
 #include <span>
 #include <thread>
 
-namespace kolo::test {
+namespace kolo::test::device_abort_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -76,4 +76,4 @@ TEST(DeviceAbort, WhatAPeersDeviceWritesIsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_abort_test

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_arena_test {
 namespace {
 
 constexpr auto kType = DataType::kFloat32;
@@ -204,4 +204,4 @@ TEST(DeviceArena, IsNoneWhereDevicesDoNotReachEachOther) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_arena_test

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_end_test {
 namespace {
 
 TEST(DeviceEnd, NoRankFreesWhatAnotherHasMapped) {
@@ -33,4 +33,4 @@ TEST(DeviceEnd, NoRankFreesWhatAnotherHasMapped) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_end_test

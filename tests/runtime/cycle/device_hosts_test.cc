@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_hosts_test {
 namespace {
 
 using testing::AllOf;
@@ -373,4 +373,4 @@ TEST(TwoHosts, WhatComesBackDoesNotWaitForWhatLeaves) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_hosts_test

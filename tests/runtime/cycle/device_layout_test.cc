@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_layout_test {
 namespace {
 
 class DeviceLayout : public testing::TestWithParam<std::tuple<int, Devices>> {};
@@ -65,4 +65,4 @@ TEST_P(DeviceLayout, OddTensorsMisalignNothing) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_layout_test

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_network_test {
 namespace {
 
 using testing::AllOf;
@@ -190,4 +190,4 @@ TEST(DeviceNetwork, NothingIsSaidWhereNoDeviceMemoryGoesToOtherHosts) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_network_test

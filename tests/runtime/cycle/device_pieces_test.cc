@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_pieces_test {
 namespace {
 
 using testing::AllOf;
@@ -285,4 +285,4 @@ TEST(InPiecesOnTwoHosts, AResultWaitsForTheUsersStream) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_pieces_test

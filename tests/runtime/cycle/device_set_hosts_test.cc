@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_set_hosts_test {
 namespace {
 
 constexpr auto kType = DataType::kInt32;
@@ -141,4 +141,4 @@ TEST_P(DeviceSetHosts, RunAtOnceAndPassTheirOwnWindowsInsideAHost) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_set_hosts_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::device_sets_test {
 namespace {
 
 using Sets = std::vector<std::vector<int>>;
@@ -192,4 +192,4 @@ TEST_P(DevicePlaces, TheNextSetMeetsABusyDevice) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_sets_test

@@ -12,7 +12,7 @@
 #include <barrier>
 #include <tuple>
 
-namespace kolo::test {
+namespace kolo::test::device_test {
 namespace {
 
 using testing::AllOf;
@@ -452,4 +452,4 @@ TEST(OnDevice, MemoryDoesNotGrowWithSteps) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::device_test

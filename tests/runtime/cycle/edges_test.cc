@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace kolo::test {
+namespace kolo::test::edges_test {
 namespace {
 
 using testing::HasSubstr;
@@ -207,4 +207,4 @@ TEST(AFailedStep, FailsTheOperationOnAllRanksAtOnce) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::edges_test

@@ -7,7 +7,7 @@
 #include <deque>
 #include <random>
 
-namespace kolo::test {
+namespace kolo::test::groups_test {
 namespace {
 
 using testing::HasSubstr;
@@ -224,4 +224,4 @@ TEST_P(Unnamed, OneCallIsEnoughToBeCached) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::groups_test

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::half_sums_test {
 namespace {
 
 using Halves = std::vector<std::uint16_t>;
@@ -206,4 +206,4 @@ TEST(HalfSumsOfAHost, AreTheSameInWindowsOfOneToEightRanks) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::half_sums_test

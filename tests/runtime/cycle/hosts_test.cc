@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::hosts_test {
 namespace {
 
 using Layout = std::vector<int>;
@@ -211,4 +211,4 @@ TEST(HostWorld, InfoNamesTheChoice) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::hosts_test

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace kolo::test {
+namespace kolo::test::init_failure_test {
 namespace {
 
 /// The last exchange of init succeeds on rank 1 alone.
@@ -69,4 +69,4 @@ TEST(InitFailure, ARankWhoseInitHasEndedHearsWhyAnotherFailsInIt) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::init_failure_test

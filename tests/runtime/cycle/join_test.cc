@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::join_test {
 namespace {
 
 using testing::AnyOf;
@@ -319,4 +319,4 @@ TEST(Join, OfAProcessSetIsItsOwn) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::join_test

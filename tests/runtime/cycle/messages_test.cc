@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-namespace kolo::test {
+namespace kolo::test::messages_test {
 namespace {
 
 using testing::HasSubstr;
@@ -376,4 +376,4 @@ TEST(Messages, ToNobodyAreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::messages_test

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <mutex>
 
-namespace kolo::test {
+namespace kolo::test::nccl_test {
 namespace {
 
 using testing::AllOf;
@@ -338,4 +338,4 @@ TEST(OverNcclInit, WhatIsMissingIsAnErrorOfEveryRank) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::nccl_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace kolo::test {
+namespace kolo::test::nccl_training_test {
 namespace {
 
 /// Rank 0's mean losses; checks that all ranks end with the same parameters.
@@ -63,4 +63,4 @@ TEST_P(TrainingOverNccl, TakesTheStepsThatItTakesByKolosOperations) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::nccl_training_test

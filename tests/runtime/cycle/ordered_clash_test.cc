@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::ordered_clash_test {
 namespace {
 
 /// Two different calls at the same position in the order.
@@ -421,4 +421,4 @@ TEST_P(RefusalsOfOneRank, DoNotLetItWaitForARootThatHasGoneOn) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::ordered_clash_test

@@ -16,7 +16,7 @@
 #include <thread>
 #include <tuple>
 
-namespace kolo::test {
+namespace kolo::test::ordered_kinds_test {
 namespace {
 
 struct Call {
@@ -311,4 +311,4 @@ TEST(OrderedSets, ComeAndGo) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::ordered_kinds_test

@@ -12,7 +12,7 @@
 #include <thread>
 #include <tuple>
 
-namespace kolo::test {
+namespace kolo::test::ordered_test {
 namespace {
 
 struct Call {
@@ -198,4 +198,4 @@ TEST(InOrderFailures, WhatCannotWorkIsRefusedAndTheNextWorks) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::ordered_test

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <tuple>
 
-namespace kolo::test {
+namespace kolo::test::paths_test {
 namespace {
 
 /// Parameters: the size of the world and KOLO_SHARED_MEMORY.
@@ -127,4 +127,4 @@ TEST_P(Paths, ADeterministicSumDependsOnTheInputsAlone) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::paths_test

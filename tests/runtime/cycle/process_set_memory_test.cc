@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::process_set_memory_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -246,4 +246,4 @@ TEST(ProcessSetWithoutMemory, WhoLeavesBeforeItHasAddedTheSetIsNamed) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::process_set_memory_test

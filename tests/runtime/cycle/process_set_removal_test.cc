@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::process_set_removal_test {
 namespace {
 
 using testing::HasSubstr;
@@ -129,4 +129,4 @@ TEST(ProcessSetRemoval, LateCallersAreToldAndTheNextSetSeesNothingOfThem) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::process_set_removal_test

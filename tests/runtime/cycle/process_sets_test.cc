@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-namespace kolo::test {
+namespace kolo::test::process_sets_test {
 namespace {
 
 using testing::HasSubstr;
@@ -219,4 +219,4 @@ TEST(ProcessSets, RefuseWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::process_sets_test

@@ -7,7 +7,7 @@
 
 #include <numeric>
 
-namespace kolo::test {
+namespace kolo::test::rows_test {
 namespace {
 
 using testing::HasSubstr;
@@ -236,4 +236,4 @@ TEST(RowMemory, ARankWithoutMemoryFailsAlone) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::rows_test

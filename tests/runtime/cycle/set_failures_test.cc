@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::set_failures_test {
 namespace {
 
 using testing::AllOf;
@@ -78,4 +78,4 @@ TEST(SetFailures, SetsThatWereRemovedLeaveTheResponseCacheToTensors) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::set_failures_test

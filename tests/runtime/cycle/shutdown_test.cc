@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::shutdown_test {
 namespace {
 
 using testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(Shutdown, WhoWaitsMayOutliveTheRuntime) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::shutdown_test

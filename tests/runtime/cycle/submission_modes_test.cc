@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::submission_modes_test {
 namespace {
 
 /// Parameters: the size of the world and KOLO_SHARED_MEMORY.
@@ -74,4 +74,4 @@ TEST_P(TwoModes, KeepNoOrderBetweenThem) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::submission_modes_test

@@ -15,7 +15,7 @@
 #include <map>
 #include <thread>
 
-namespace kolo::test {
+namespace kolo::test::two_rank_exchange_test {
 namespace {
 
 constexpr std::size_t kMost = TwoRankExchange::kLargest;
@@ -218,4 +218,4 @@ TEST(TwoRankExchange, AMessageThatFailsFailsTheCallAndAllThatFollow) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::two_rank_exchange_test

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <tuple>
 
-namespace kolo::test {
+namespace kolo::test::types_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -141,4 +141,4 @@ TEST_P(Types, AdasumIsTheTreeOfPairs) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::types_test

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::waiting_test {
 namespace {
 
 /// Passes of a rank's driver over the transport, and how often it was about to block.
@@ -115,4 +115,4 @@ TEST(Waiting, AnInOrderCallThatARankDoesNotComeToIsReported) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::waiting_test

@@ -14,7 +14,7 @@
 #include <optional>
 #include <utility>
 
-namespace kolo::test {
+namespace kolo::test::data_movement_test {
 namespace {
 
 using Counts = std::vector<std::uint64_t>;
@@ -281,4 +281,4 @@ TEST_P(DataMovement, ABarrierHoldsAllUntilTheLastHasCome) {
 INSTANTIATE_TEST_SUITE_P(Sizes, DataMovement, ::testing::Range(1, 10));
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::data_movement_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo {
+namespace kolo::departures_test {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -74,4 +74,4 @@ TEST(AbortMessage, BlamesTheSenderOfGarbage) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::departures_test

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo {
+namespace kolo::process_watch_test {
 namespace {
 
 using testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST_F(ProcessWatchTest, WithoutAUsablePidItSaysSoAtDebugLevel) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::process_watch_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace kolo {
+namespace kolo::ready_slots_test {
 namespace {
 
 using testing::ElementsAre;
@@ -70,4 +70,4 @@ TEST(ReadySlots, CountRanksOfOneStepAlone) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::ready_slots_test

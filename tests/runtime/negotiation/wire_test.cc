@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo {
+namespace kolo::wire_test {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -111,4 +111,4 @@ TEST(Wire, RefusesGarbage) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::wire_test

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo {
+namespace kolo::chooser_test {
 namespace {
 
 TEST(ScheduleBuilder, MergesDependenciesAndIgnoresNoStep) {
@@ -249,4 +249,4 @@ TEST(ScheduleCache, WeighsLongLists) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::chooser_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::test::route_test {
 namespace {
 
 using enum OperationKind;
@@ -280,4 +280,4 @@ TEST(RouteProperties, ListsOfFusedTensorsLeaveMostOfASlot) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::test::route_test

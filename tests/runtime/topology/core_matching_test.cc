@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-namespace kolo {
+namespace kolo::core_matching_test {
 namespace {
 
 using Masks = std::vector<std::vector<int>>;
@@ -108,4 +108,4 @@ TEST(CoreMatching, LargeMachines) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::core_matching_test

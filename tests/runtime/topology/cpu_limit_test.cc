@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace kolo {
+namespace kolo::cpu_limit_test {
 namespace {
 
 class CpuLimits : public test::ControlGroupFiles {
@@ -61,4 +61,4 @@ TEST_F(CpuLimits, WhatIsNotThereIsNoLimit) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::cpu_limit_test

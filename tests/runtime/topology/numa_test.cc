@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace kolo {
+namespace kolo::numa_test {
 namespace {
 
 // Two packages of two NUMA nodes of four cores of two hardware threads.
@@ -35,4 +35,4 @@ TEST(NumaNode, FollowsTheMachineNotTheNumbers) {
 TEST(NumaNode, OfThisMachineIsKnownOrNone) { EXPECT_GE(location_on_host().numa_node, 0); }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::numa_test

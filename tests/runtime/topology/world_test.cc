@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace kolo {
+namespace kolo::world_test {
 namespace {
 
 /// A world with one rank per letter; equal letters are one host.
@@ -162,4 +162,4 @@ TEST(UsableCores, RespectsTheBinding) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::world_test

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::perf {
+namespace kolo::perf::options_test {
 namespace {
 
 using testing::AllOf;
@@ -107,4 +107,4 @@ TEST(Options, SizesHaveUnits) {
 }
 
 }  // namespace
-}  // namespace kolo::perf
+}  // namespace kolo::perf::options_test

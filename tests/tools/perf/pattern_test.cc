@@ -10,7 +10,7 @@
 #include <functional>
 #include <string>
 
-namespace kolo::perf {
+namespace kolo::perf::pattern_test {
 namespace {
 
 using Memory = std::vector<std::byte>;
@@ -253,4 +253,4 @@ TEST(Problem, SizesAreThoseOfTheLargerBuffer) {
 }
 
 }  // namespace
-}  // namespace kolo::perf
+}  // namespace kolo::perf::pattern_test

@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace kolo::perf {
+namespace kolo::perf::probe_test {
 namespace {
 
 /// `hosts[r]` is rank r's host; the other numbers follow kolo's own numbering.
@@ -43,4 +43,4 @@ TEST(Probe, PairsNobodyWhereEveryHostHasOneRank) {
 }
 
 }  // namespace
-}  // namespace kolo::perf
+}  // namespace kolo::perf::probe_test

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <numeric>
 
-namespace kolo::perf {
+namespace kolo::perf::statistics_test {
 namespace {
 
 constexpr Reading kNear = {State::kNear, 50};
@@ -94,4 +94,4 @@ TEST(StateGroups, OneRepetitionIsEnough) {
 }
 
 }  // namespace
-}  // namespace kolo::perf
+}  // namespace kolo::perf::statistics_test

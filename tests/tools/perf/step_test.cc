@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace kolo::perf {
+namespace kolo::perf::step_test {
 namespace {
 
 /// Number of floats of `small`.
@@ -67,4 +67,4 @@ TEST_F(StepTest, ElementsInEachOthersPlacesAreFound) {
 }
 
 }  // namespace
-}  // namespace kolo::perf
+}  // namespace kolo::perf::step_test
