@@ -194,6 +194,8 @@ Result<int> run_job(Options options) {
         has_end ? fmt::format("{}:{}", *job.first_failed(), job.first_end()) : "";
     tell_verdict(plan.job, plan.places, environment, since, ended);
   }
+  if (!has_failed && plan.job.is_elastic)
+    remove_recordings(plan.job, plan.places, environment, since);
   return code;
 }
 

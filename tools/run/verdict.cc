@@ -21,6 +21,7 @@
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace kolo::run {
 namespace {
@@ -39,10 +40,22 @@ std::string folder_of(const Environment::Variables& variables) {
   return folder == "0" ? "" : folder;
 }
 
-std::vector<std::string> files_of_job(const std::string& folder, const std::string& init_method,
-                                      std::time_t since) {
-  const std::string mark = fmt::format("\"init_method\": \"{}\"", init_method);
+/// kolo-flight.JOB of a path to kolo-flight.JOB.RANK.PID. Each world of an elastic job has its own.
+std::string world_of(const std::string& path) {
+  return path.substr(0, path.find('.', path.rfind('/') + 1 + kPrefix.size()));
+}
+
+/// The files of the ranks on this host, by name; those of an elastic job's last world first.
+std::vector<std::string> files_of_job(const JobDescription& job, const std::vector<Place>& places,
+                                      const Environment& environment, std::time_t since) {
+  const auto here =
+      std::find_if(places.begin(), places.end(), [](const Place& place) { return place.is_here; });
+  if (here == places.end()) return {};
+  const std::string folder = folder_of(command_for(job, *here, environment).variables);
+  const std::string mark = fmt::format("\"init_method\": \"{}\"", init_method_of(job));
   std::vector<std::string> files;
+  std::string last_world;
+  std::pair<std::time_t, long> last_change;
   std::error_code unknown;
   fs::directory_iterator entry(folder, unknown);
   for (const fs::directory_iterator end; !unknown && entry != end; entry.increment(unknown)) {
@@ -54,9 +67,17 @@ std::vector<std::string> files_of_job(const std::string& folder, const std::stri
       continue;
     std::string text(kDescription, '\0');
     std::ifstream(path).read(text.data(), static_cast<std::streamsize>(text.size()));
-    if (text.find(mark) != std::string::npos) files.push_back(path);
+    if (text.find(mark) == std::string::npos) continue;
+    files.push_back(path);
+    const std::pair changed(status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    if (changed < last_change) continue;
+    last_change = changed;
+    last_world = world_of(path);
   }
   std::sort(files.begin(), files.end());
+  std::stable_partition(files.begin(), files.end(), [&last_world](const std::string& path) {
+    return world_of(path) == last_world;
+  });
   return files;
 }
 
@@ -91,18 +112,13 @@ std::optional<std::string> ask_timeline(const std::string& self, std::vector<std
 
 void tell_verdict(const JobDescription& job, const std::vector<Place>& places,
                   const Environment& environment, std::time_t since, const std::string& ended) {
-  const auto here =
-      std::find_if(places.begin(), places.end(), [](const Place& place) { return place.is_here; });
-  if (here == places.end()) return;
-  const std::string folder = folder_of(command_for(job, *here, environment).variables);
-  const std::vector<std::string> files = files_of_job(folder, init_method_of(job), since);
-  if (files.empty()) return;
-  std::vector<std::string> arguments = files;
+  std::vector<std::string> arguments = files_of_job(job, places, environment, since);
+  if (arguments.empty()) return;
+  const std::string job_files = world_of(arguments.front());
+  std::erase_if(arguments,
+                [&job_files](const std::string& path) { return world_of(path) != job_files; });
   if (!ended.empty()) arguments.insert(arguments.begin(), {"--ended", ended});
   if (const auto text = ask_timeline(job.self, std::move(arguments), environment)) say(*text);
-  // kolo-flight.JOB.RANK.PID
-  const std::string job_files =
-      files.front().substr(0, files.front().find('.', folder.size() + 1 + kPrefix.size()));
   std::set<std::string> others;
   for (const Place& place : places)
     if (!place.is_here) others.insert(place.host);
@@ -110,6 +126,13 @@ void tell_verdict(const JobDescription& job, const std::vector<Place>& places,
                   others.empty()
                       ? ""
                       : fmt::format(", and files of that name on {}", fmt::join(others, ", "))));
+}
+
+void remove_recordings(const JobDescription& job, const std::vector<Place>& places,
+                       const Environment& environment, std::time_t since) {
+  std::error_code unknown;
+  for (const std::string& path : files_of_job(job, places, environment, since))
+    fs::remove(path, unknown);
 }
 
 }  // namespace kolo::run

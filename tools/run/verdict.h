@@ -16,4 +16,8 @@ namespace kolo::run {
 void tell_verdict(const JobDescription& job, const std::vector<Place>& places,
                   const Environment& environment, std::time_t since, const std::string& ended);
 
+/// For an elastic job that has ended well: the worlds that were lost have left files.
+void remove_recordings(const JobDescription& job, const std::vector<Place>& places,
+                       const Environment& environment, std::time_t since);
+
 }  // namespace kolo::run
