@@ -55,6 +55,10 @@ void UcxTransport::lose(Link& link, Error error) {
   lost_.push_back(&link);
 }
 
+void UcxTransport::use(Link& link) {
+  if (std::exchange(link.idle, false) && link.failure) lost_.push_back(&link);
+}
+
 void UcxTransport::give_up(const std::string& words) {
   given_up_ =
       KOLO_ERROR(kTransport,
@@ -69,12 +73,8 @@ bool UcxTransport::report_failures() {
   if (lost_.empty()) return false;
   for (Link* const link : std::exchange(lost_, {})) {
     close_by_force(*link);
-    // In a large world, a rank may leave without telling those that it has not talked to. If this
-    // rank needs it later, it finds no connection.
-    if (link->idle && activity(link->rank).arrivals == 0) {
-      link->failure.reset();
-      continue;
-    }
+    // In a large world, a rank may leave without telling those that it has not talked to.
+    if (link->idle && activity(link->rank).arrivals == 0) continue;
     if (!failure_) listener_->on_peer_failed(link->rank, *link->failure);
   }
   return true;

@@ -203,7 +203,7 @@ Status UcxTransport::post_message(int peer, std::span<const std::byte> message) 
     return {};
   }
   Link& link = links_[static_cast<std::size_t>(peer)];
-  link.idle = false;
+  use(link);
   if (link.failure) return {};
   UcxRequest& request = requests_.take();
   request.is_send = true;
@@ -219,6 +219,7 @@ Status UcxTransport::post_message(int peer, std::span<const std::byte> message) 
 
 void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) {
   transfer.start();
+  if (check_peer(peer).ok()) use(links_[static_cast<std::size_t>(peer)]);
   if (Status status = check_link(peer); !status.ok()) {
     transfer.finish(std::move(status));
     return;
@@ -244,7 +245,6 @@ void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Tran
   request.is_send = true;
   request.transfer = &transfer;
   request.header.tag = tag;
-  link.idle = false;
   ++sends_pending_;
   if (Status status = post(UcxStream::kTagged, link, request, data, flags); !status.ok()) {
     --sends_pending_;

@@ -119,6 +119,8 @@ class UcxTransport final : public Transport {
   void give_up(const std::string& words);
   static void on_endpoint_failed(void* link, ucp_ep_h endpoint, ucs_status_t status);
   void lose(Link& link, Error error);
+  /// The link carries something from now on. If it broke before, that counts now.
+  void use(Link& link);
   bool report_failures();
   void complete(UcxRequest& request, ucs_status_t status, const char* what);
   bool progress_quietly(std::chrono::milliseconds bound, const std::function<bool()>& done);
