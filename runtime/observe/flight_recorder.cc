@@ -143,7 +143,7 @@ void FlightRecorder::close(bool keep) {
 template <class Slot>
 std::uint8_t FlightRecorder::set_name(Slot& slot, std::string_view name) {
   const std::size_t bytes = std::min(name.size(), slot.name.size());
-  std::memcpy(slot.name.data(), name.data(), bytes);
+  std::copy_n(name.data(), bytes, slot.name.data());
   return static_cast<std::uint8_t>(bytes);
 }
 
