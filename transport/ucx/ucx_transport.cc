@@ -102,9 +102,10 @@ Status UcxTransport::check_peer(int peer) const {
   return {};
 }
 
-Status UcxTransport::check_link(int peer) const {
+Status UcxTransport::check_link(int peer) {
   KOLO_TRY(check_peer(peer));
-  const Link& link = links_[static_cast<std::size_t>(peer)];
+  Link& link = links_[static_cast<std::size_t>(peer)];
+  use(link);
   if (link.failure) return *link.failure;
   return {};
 }
@@ -219,7 +220,6 @@ Status UcxTransport::post_message(int peer, std::span<const std::byte> message) 
 
 void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) {
   transfer.start();
-  if (check_peer(peer).ok()) use(links_[static_cast<std::size_t>(peer)]);
   if (Status status = check_link(peer); !status.ok()) {
     transfer.finish(std::move(status));
     return;

@@ -78,7 +78,7 @@ class UcxTransport final : public Transport {
 
   // ucx_transport.cc
   Status check_peer(int peer) const;
-  Status check_link(int peer) const;  // also that the link has not failed
+  Status check_link(int peer);  // also that the link has not failed
   Result<ucp_ep_h> endpoint_to(Link& link);
   Result<ucp_ep_h> make_endpoint(const std::string& address, Link* link);
   bool wants_rendezvous(const Link& link, std::size_t bytes) const;
