@@ -60,7 +60,9 @@ struct Global {
   // The rendezvous methods used so far, finalised at exit. After a failure each is finalised alone.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
-  InitOptions options;  ///< as init() got them
+  InitOptions options;   ///< as init() got them
+  RendezvousMethod way;  ///< how the last start met, with the secret
+  std::string secret;
   Membership membership = {};
   std::unique_ptr<TcpStore> launcher = nullptr;  ///< for newcomers()
   /// True within init(), which holds the lock for long.
@@ -295,6 +297,8 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   const std::string level = config.log_level;
   auto secret = secret_or_file(config.secret, config.secret_file);
   if (!secret.ok()) return reason_or(std::move(secret).error());
+  g.way = way;
+  g.secret = *secret;
   MeetingParts meeting{
       .secret = *std::move(secret),
       .number = g.starts,
@@ -338,17 +342,17 @@ Status begin_locked(Global& g, bool joins) {
 }
 
 /// Null if the launcher does not answer, or is not kolo-run with an elastic job.
-std::unique_ptr<TcpStore> connect_to_launcher(const InitOptions& options, Deadline deadline) {
-  const Environment environment = Environment::of_process();
-  Status invalid;
-  const Config config = Config::from_environment(environment, invalid);
-  const auto way = find_rendezvous_method(request_of(options), config, environment);
-  if (!way.ok() || way->meeting != Meeting::kElastic) return nullptr;
-  const auto secret = secret_or_file(config.secret, config.secret_file);
-  if (!secret.ok()) return nullptr;
-  auto store = TcpStore::join(way->endpoint, {way->rank, way->rank + 1, "a process that trains"},
-                              *secret, deadline);
+std::unique_ptr<TcpStore> connect_to_launcher(const Global& g, Deadline deadline) {
+  if (!g.membership.is_elastic) return nullptr;
+  const int process = g.way.rank;
+  auto store = TcpStore::join(g.way.endpoint, {process, process + 1, "a process that trains"},
+                              g.secret, deadline);
   return store.ok() ? *std::move(store) : nullptr;
+}
+
+/// Whether the error says that another rank or its network is lost.
+bool is_loss(const Error& error) {
+  return error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTransport;
 }
 
 }  // namespace
@@ -389,7 +393,7 @@ int newcomers() {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
   const auto deadline = Deadline::after(kLauncherAnswers);
-  if (!g.launcher) g.launcher = connect_to_launcher(g.options, deadline);
+  if (!g.launcher) g.launcher = connect_to_launcher(g, deadline);
   if (!g.launcher) return 0;
   const auto count = g.launcher->newcomers(deadline);
   if (!count.ok()) g.launcher.reset();
@@ -399,9 +403,7 @@ int newcomers() {
 std::optional<Error> loss() {
   if (!is_initialized()) return std::nullopt;
   const Status failure = runtime_for("elastic::run")->failure();
-  if (failure.ok()) return std::nullopt;
-  const ErrorCode code = failure.error().code;
-  if (code != ErrorCode::kPeerLost && code != ErrorCode::kTransport) return std::nullopt;
+  if (failure.ok() || !is_loss(failure.error())) return std::nullopt;
   return failure.error();
 }
 
@@ -413,9 +415,7 @@ void enter_next_world() {
   for (int attempt = 1;; ++attempt) {
     const Status begun = begin_locked(g, true);
     if (begun.ok()) return;
-    const ErrorCode code = begun.error().code;
-    const bool is_loss = code == ErrorCode::kPeerLost || code == ErrorCode::kTransport;
-    if (!is_loss || attempt == kMostAttempts) raise(begun.error());
+    if (!is_loss(begun.error()) || attempt == kMostAttempts) raise(begun.error());
   }
 }
 

@@ -1,7 +1,7 @@
 // Lobby: decides which processes of an elastic job make its next world. kolo-run's store asks it.
 // No sockets, no clock; one thread at a time.
 //
-//   Lobby lobby(/*size=*/4, /*least=*/2);
+//   Lobby lobby(/*least=*/2);
 //   for (int process = 0; process < 4; ++process) lobby.start(process);
 //   lobby.arrive(process);  // for each that comes, until …
 //   if (const auto ranks = lobby.convene()) …  // … the ranks of the next world, by process

@@ -9,10 +9,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 
 namespace kolo::flight {
 
+/// A file is called kolo-flight.JOB.RANK.PID.
+inline constexpr std::string_view kPrefix = "kolo-flight.";
 inline constexpr int kVersion = 1;
 inline constexpr std::size_t kPage = 4096;
 

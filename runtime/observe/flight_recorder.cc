@@ -82,6 +82,13 @@ fmt::memory_buffer describe(const FlightOptions& options) {
   return out;
 }
 
+/// The slot of record `number`; null if another record has it by now, or none was made.
+template <class Ring>
+auto* find(Ring& ring, std::uint64_t number) {
+  auto* const slot = number == 0 ? nullptr : &ring[(number - 1) % ring.size()];
+  return slot != nullptr && slot->number.load(std::memory_order_relaxed) == number ? slot : nullptr;
+}
+
 bool has_owner(const std::string& path) {
   const UniqueDescriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   return !file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
@@ -102,7 +109,7 @@ void FlightRecorder::open(const FlightOptions& options, const Log& log) {
 }
 
 Status FlightRecorder::make_file(const FlightOptions& options) {
-  std::string path = fmt::format("{}/{}{}.{}.{}", options.folder, kFlightPrefix, options.job,
+  std::string path = fmt::format("{}/{}{}.{}.{}", options.folder, flight::kPrefix, options.job,
                                  options.rank, options.pid);
   if (!has_owner(path)) ::unlink(path.c_str());  // left by an earlier init() of this process
   UniqueDescriptor file(
@@ -151,17 +158,6 @@ flight::Set* FlightRecorder::find_set(std::uint32_t id) {
   for (std::size_t i = 0; i < sets_; ++i)
     if (file_->sets[i].id == id) return &file_->sets[i];
   return nullptr;
-}
-
-flight::Tensor* FlightRecorder::find_tensor(std::uint64_t number) {
-  flight::Tensor& slot = file_->tensors[(number - 1) % flight::kTensors];
-  // Another one has its slot by now, or none was made.
-  return number != 0 && slot.number.load(std::memory_order_relaxed) == number ? &slot : nullptr;
-}
-
-flight::Operation* FlightRecorder::find_operation(std::uint64_t number) {
-  flight::Operation& slot = file_->operations[(number - 1) % flight::kOperations];
-  return number != 0 && slot.number.load(std::memory_order_relaxed) == number ? &slot : nullptr;
 }
 
 void FlightRecorder::name(std::uint32_t slot, const Tensor& tensor) {
@@ -240,13 +236,13 @@ std::uint64_t FlightRecorder::submitted(const Tensor& tensor) {
 }
 
 void FlightRecorder::agreed(std::uint64_t tensor) {
-  if (flight::Tensor* const slot = find_tensor(tensor)) slot->agreed = now_;
+  if (flight::Tensor* const slot = find(file_->tensors, tensor)) slot->agreed = now_;
 }
 
 void FlightRecorder::failed_alone(std::uint64_t record, const Tensor& tensor) {
   failed_last_ = true;
-  if (find_tensor(record) == nullptr) record = submitted(tensor);
-  find_tensor(record)->failed = now_;
+  if (find(file_->tensors, record) == nullptr) record = submitted(tensor);
+  find(file_->tensors, record)->failed = now_;
 }
 
 std::uint64_t FlightRecorder::planned(const Operation& operation) {
@@ -272,12 +268,12 @@ std::uint64_t FlightRecorder::planned(const Operation& operation) {
 }
 
 void FlightRecorder::started(std::uint64_t operation) {
-  if (flight::Operation* const slot = find_operation(operation)) slot->started = now_;
+  if (flight::Operation* const slot = find(file_->operations, operation)) slot->started = now_;
 }
 
 void FlightRecorder::ended(std::uint64_t operation) {
   failed_last_ = false;
-  flight::Operation* const slot = find_operation(operation);
+  flight::Operation* const slot = find(file_->operations, operation);
   if (slot == nullptr) return;
   slot->ended = trace_now();
   if (step_ != nullptr && step_->step == slot->step) step_->ended = slot->ended;
@@ -314,7 +310,7 @@ void remove_flight_leftovers(const std::string& folder) {
        entry.increment(unknown)) {
     struct stat status = {};
     const std::string path = entry->path();
-    if (!entry->path().filename().string().starts_with(kFlightPrefix) ||
+    if (!entry->path().filename().string().starts_with(flight::kPrefix) ||
         ::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_uid != ::geteuid())
       continue;

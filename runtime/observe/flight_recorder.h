@@ -39,7 +39,6 @@ namespace kolo {
 
 /// Files of dead processes that stay; one has 1.1 MB.
 inline constexpr std::size_t kKeptFlightFiles = 64;
-inline constexpr std::string_view kFlightPrefix = "kolo-flight.";
 
 struct FlightOptions {
   std::string folder;
@@ -134,8 +133,6 @@ class FlightRecorder {
   template <class Slot>
   static std::uint8_t set_name(Slot& slot, std::string_view name);
   flight::Set* find_set(std::uint32_t id);
-  flight::Tensor* find_tensor(std::uint64_t number);
-  flight::Operation* find_operation(std::uint64_t number);
   void count_step(std::uint64_t step, TraceTime now);
   Status make_file(const FlightOptions& options);
 

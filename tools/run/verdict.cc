@@ -1,6 +1,7 @@
 #include "tools/run/verdict.h"
 
 #include "runtime/base/deadline.h"
+#include "runtime/observe/flight_layout.h"
 #include "tools/run/process.h"
 #include "tools/run/say.h"
 
@@ -28,8 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "kolo-flight.";  // kFlightPrefix of the runtime
-constexpr std::size_t kDescription = 4096;
 constexpr std::chrono::seconds kLimit(10);
 
 /// Where the ranks of this host keep their files; empty: nowhere.
@@ -40,9 +39,9 @@ std::string folder_of(const Environment::Variables& variables) {
   return folder == "0" ? "" : folder;
 }
 
-/// kolo-flight.JOB of a path to kolo-flight.JOB.RANK.PID. Each world of an elastic job has its own.
+/// The path up to the job, without rank and process. Each world of an elastic job has its own.
 std::string world_of(const std::string& path) {
-  return path.substr(0, path.find('.', path.rfind('/') + 1 + kPrefix.size()));
+  return path.substr(0, path.find('.', path.rfind('/') + 1 + flight::kPrefix.size()));
 }
 
 /// The files of the ranks on this host, by name; those of an elastic job's last world first.
@@ -62,10 +61,10 @@ std::vector<std::string> files_of_job(const JobDescription& job, const std::vect
     const std::string path = entry->path();
     struct stat status = {};
     // An earlier job may have met at the same place.
-    if (!entry->path().filename().string().starts_with(kPrefix) ||
+    if (!entry->path().filename().string().starts_with(flight::kPrefix) ||
         ::stat(path.c_str(), &status) != 0 || status.st_ctime < since)
       continue;
-    std::string text(kDescription, '\0');
+    std::string text(flight::kPage, '\0');
     std::ifstream(path).read(text.data(), static_cast<std::streamsize>(text.size()));
     if (text.find(mark) == std::string::npos) continue;
     files.push_back(path);

@@ -340,7 +340,11 @@ void run(State& state, const std::function<void()>& train) {
     return train();
   }
   static_cast<void>(newcomers());  // the launcher knows from now on that this program goes on
-  impl.is_running = true;
+  struct Running {
+    bool& is;
+    explicit Running(bool& flag) : is(flag) { is = true; }
+    ~Running() { is = false; }
+  } const running(impl.is_running);
   bool enters = first.generation == 0;
   if (enters) impl.committed.has_state = 0;
   int futile = 0;
@@ -356,7 +360,6 @@ void run(State& state, const std::function<void()>& train) {
       enters = true;
       members = size();
       train();
-      impl.is_running = false;
       return;
     } catch (const Reset&) {
       // All ranks are here.
@@ -365,10 +368,7 @@ void run(State& state, const std::function<void()>& train) {
       const bool has_moved = impl.committed.progress > progress || (lost && size() != members);
       futile = has_moved ? 0 : futile + 1;
       progress = impl.committed.progress;
-      if (!lost || futile == kMostFutile) {
-        impl.is_running = false;
-        throw;
-      }
+      if (!lost || futile == kMostFutile) throw;
       enters = true;
       TORCH_WARN("kolo: elastic::run(): ", lost->message, "; going on with the others from step ",
                  impl.committed.progress);
