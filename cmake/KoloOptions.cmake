@@ -6,7 +6,7 @@ option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_ACCELERATOR
   "Build the Accelerator, its settings, the console and the schedulers into kolo::torch" ON)
 option(KOLO_UNITY_BUILD
-  "Compile sources together, in a part of the time: kolo::torch in groups, a program on it at once, other tests by eights"
+  "Compile sources together, in a part of the time: kolo::torch in groups, a program on it at once, the core and other tests by eights"
   ON)
 option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors, as CI does" OFF)
 set(KOLO_TORCH_ROOT "" CACHE PATH

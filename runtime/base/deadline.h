@@ -32,6 +32,8 @@ class Deadline {
     if (time_ == Clock::time_point::max()) return bound;
     return std::clamp(time_ - Clock::now(), Clock::duration::zero(), bound);
   }
+  /// At most a week.
+  Clock::duration remaining() const { return remaining(std::chrono::hours(24 * 7)); }
 
  private:
   explicit Deadline(Clock::time_point time) : time_(time) {}

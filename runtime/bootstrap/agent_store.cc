@@ -23,14 +23,14 @@ constexpr char kKeysAreThere = 0;
 constexpr std::uint64_t kLongestValue = 4096;
 
 template <class Number>
-std::string bytes_of(Number number) {
+std::string to_bytes(Number number) {
   std::string bytes(sizeof number, '\0');
   std::memcpy(bytes.data(), &number, sizeof number);
   return bytes;
 }
 
 std::string text(std::string_view characters) {
-  return bytes_of(std::uint64_t{characters.size()}).append(characters);
+  return to_bytes(std::uint64_t{characters.size()}).append(characters);
 }
 
 /// Every client of TCPStore puts its keys below "/".
@@ -43,7 +43,7 @@ Result<AgentStore> AgentStore::connect(const Endpoint& agent, Deadline deadline)
   KOLO_ASSIGN(std::string own_address, local_address(fd.get()));
   AgentStore store(std::move(fd), std::move(own_address));
   KOLO_ASSIGN(const std::string nonce, random_bytes(sizeof(std::uint32_t)));
-  const std::string hello = kValidate + bytes_of(kMagic) + kPing + nonce;
+  const std::string hello = kValidate + to_bytes(kMagic) + kPing + nonce;
   KOLO_TRY(send_all(store.fd_.get(), hello, deadline));
   KOLO_ASSIGN(const std::string reply, receive_exactly(store.fd_.get(), nonce.size(), deadline));
   if (reply != nonce) return KOLO_ERROR(kMismatch, "it does not speak as PyTorch's TCPStore");
@@ -66,7 +66,7 @@ Result<std::string> AgentStore::get(std::string_view key, Deadline deadline) {
 }
 
 Status AgentStore::await_key(std::string_view key, Deadline deadline) {
-  KOLO_TRY(send_all(fd_.get(), kWait + bytes_of(std::uint64_t{1}) + key_of(key), deadline));
+  KOLO_TRY(send_all(fd_.get(), kWait + to_bytes(std::uint64_t{1}) + key_of(key), deadline));
   KOLO_ASSIGN(const std::string reply, receive_exactly(fd_.get(), 1, deadline));
   if (reply[0] == kKeysAreThere) return {};
   return KOLO_ERROR(kMismatch, "an answer of {:#04x} to a request that waits", reply[0]);

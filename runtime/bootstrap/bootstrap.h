@@ -7,11 +7,15 @@
 
 #include <kolo/error.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace kolo {
+
+/// How long a rank that leaves a meeting waits, so that the others learn why it failed.
+inline constexpr std::chrono::seconds kLeaveTimeout(5);
 
 class Bootstrap {
  public:

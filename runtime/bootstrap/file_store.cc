@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/system_error.h"
+#include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/pause.h"
 #include "runtime/topology/world.h"
 
@@ -35,7 +36,6 @@ constexpr milliseconds kLongestPause(50);
 constexpr milliseconds kLongestPauseForLock(5);
 // To lock the file for one look after the deadline, and for a rank's last record.
 constexpr milliseconds kLastLook(100);
-constexpr std::chrono::seconds kLeaveTimeout(5);
 
 std::string digest_of(const std::string& secret) {
   return to_hex(hmac_sha256(secret, kJob)).substr(0, 32);

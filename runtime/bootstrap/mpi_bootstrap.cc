@@ -16,7 +16,7 @@
 namespace kolo {
 namespace {
 
-Status to_status(int code, std::string_view call) {
+Status mpi_status(int code, std::string_view call) {
   if (code == MPI_SUCCESS) return {};
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
@@ -37,7 +37,7 @@ Result<bool> wait(MPI_Request& request, Deadline deadline) {
   constexpr int kEagerTests = 1000;
   for (int tests = 0;; ++tests) {
     int done = 0;
-    KOLO_TRY(to_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
+    KOLO_TRY(mpi_status(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test"));
     if (done != 0) return true;
     if (deadline.expired()) return false;
     // MPI has no wait with a deadline, so poll without burning the core.
@@ -91,9 +91,9 @@ class MpiBootstrap final : public Bootstrap {
     g.length = static_cast<int>(g.mine.size());
     g.lengths.resize(static_cast<std::size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
-    KOLO_TRY(to_status(MPI_Iallgather(&g.length, 1, MPI_INT, g.lengths.data(), 1, MPI_INT,
-                                      communicator_, &request),
-                       "MPI_Iallgather"));
+    KOLO_TRY(mpi_status(MPI_Iallgather(&g.length, 1, MPI_INT, g.lengths.data(), 1, MPI_INT,
+                                       communicator_, &request),
+                        "MPI_Iallgather"));
     KOLO_TRY(finish(request, gathering, phase, deadline));
 
     const auto total = std::accumulate(g.lengths.begin(), g.lengths.end(), std::int64_t{0});
@@ -104,10 +104,10 @@ class MpiBootstrap final : public Bootstrap {
     g.offsets.resize(g.lengths.size());
     std::exclusive_scan(g.lengths.begin(), g.lengths.end(), g.offsets.begin(), 0);
     g.all.resize(static_cast<std::size_t>(total));
-    KOLO_TRY(
-        to_status(MPI_Iallgatherv(g.mine.data(), g.length, MPI_BYTE, g.all.data(), g.lengths.data(),
-                                  g.offsets.data(), MPI_BYTE, communicator_, &request),
-                  "MPI_Iallgatherv"));
+    KOLO_TRY(mpi_status(
+        MPI_Iallgatherv(g.mine.data(), g.length, MPI_BYTE, g.all.data(), g.lengths.data(),
+                        g.offsets.data(), MPI_BYTE, communicator_, &request),
+        "MPI_Iallgatherv"));
     KOLO_TRY(finish(request, gathering, phase, deadline));
 
     std::vector<std::string> blobs;
@@ -151,8 +151,8 @@ Status ensure_running() {
   }
   int level = MPI_THREAD_SINGLE;
   if (!mpi_is_running()) {
-    KOLO_TRY(to_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
-                       "MPI_Init_thread"));
+    KOLO_TRY(mpi_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
+                        "MPI_Init_thread"));
     owes_finalize = true;
     return {};
   }
@@ -172,7 +172,7 @@ Result<MPI_Comm> duplicate(MPI_Comm original, int rank, int size, Deadline deadl
   // On the heap: MPI writes it when the duplicate is ready, perhaps after this call has timed out.
   auto own = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
-  KOLO_TRY(to_status(MPI_Comm_idup(original, own.get(), &request), "MPI_Comm_idup"));
+  KOLO_TRY(mpi_status(MPI_Comm_idup(original, own.get(), &request), "MPI_Comm_idup"));
   auto done = wait(request, deadline);
   if (done.ok() && *done) return *own;
   [[maybe_unused]] const MPI_Comm* given_up = own.release();
@@ -212,8 +212,8 @@ Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, 
   }
   int rank = 0;
   int size = 0;
-  KOLO_TRY(to_status(MPI_Comm_rank(original, &rank), "MPI_Comm_rank"));
-  KOLO_TRY(to_status(MPI_Comm_size(original, &size), "MPI_Comm_size"));
+  KOLO_TRY(mpi_status(MPI_Comm_rank(original, &rank), "MPI_Comm_rank"));
+  KOLO_TRY(mpi_status(MPI_Comm_size(original, &size), "MPI_Comm_size"));
   KOLO_ASSIGN(const MPI_Comm own, duplicate(original, rank, size, deadline));
   MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
   const bool owns_mpi = std::exchange(owes_finalize, false);

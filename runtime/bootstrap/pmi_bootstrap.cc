@@ -18,7 +18,6 @@ namespace {
 // A rank that waits longer than kPatience in a barrier announces itself. At the deadline the others
 // can then tell who is missing; put values become visible only after the barrier.
 constexpr std::chrono::seconds kPatience(1);
-constexpr std::chrono::seconds kLeaveTimeout(5);
 constexpr std::size_t kNumberLength = 8;  // for the number of pieces, before the first piece
 constexpr std::size_t kMostPieces = std::size_t{1} << 16;
 

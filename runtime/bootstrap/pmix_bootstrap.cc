@@ -14,7 +14,7 @@
 namespace kolo {
 namespace {
 
-Status to_status(pmix_status_t code, std::string_view call) {
+Status pmix_status(pmix_status_t code, std::string_view call) {
   if (code == PMIX_SUCCESS) return {};
   return KOLO_ERROR(kTransport, "{} failed: {}", call, PMIx_Error_string(code));
 }
@@ -56,8 +56,8 @@ class PmixBootstrap final : public Bootstrap {
     PMIX_VALUE_CONSTRUCT(&mine);
     mine.type = PMIX_BYTE_OBJECT;
     mine.data.bo = {bytes.data(), bytes.size()};
-    KOLO_TRY(to_status(PMIx_Put(PMIX_GLOBAL, key.c_str(), &mine), "PMIx_Put"));
-    KOLO_TRY(to_status(PMIx_Commit(), "PMIx_Commit"));
+    KOLO_TRY(pmix_status(PMIx_Put(PMIX_GLOBAL, key.c_str(), &mine), "PMIx_Put"));
+    KOLO_TRY(pmix_status(PMIx_Commit(), "PMIx_Commit"));
     KOLO_TRY(fence(phase, deadline));
     *exchanges_ = step;
     std::vector<std::string> blobs;
@@ -92,7 +92,7 @@ class PmixBootstrap final : public Bootstrap {
           "see whether all called kolo::init() (KOLO_INIT_TIMEOUT)",
           rank(), size_, phase);
     }
-    return to_status(code, "PMIx_Fence");
+    return pmix_status(code, "PMIx_Fence");
   }
 
   Result<std::string> get(int rank, const std::string& key, Deadline deadline) {
@@ -103,7 +103,7 @@ class PmixBootstrap final : public Bootstrap {
     PMIX_INFO_LOAD(&infos.array[0], PMIX_TIMEOUT, &timeout, PMIX_INT);
     pmix_value_t* value = nullptr;
     const pmix_status_t code = PMIx_Get(&other, key.c_str(), infos.array.data(), 1, &value);
-    KOLO_TRY(to_status(code, fmt::format("PMIx_Get of rank {}'s {}", rank, key)));
+    KOLO_TRY(pmix_status(code, fmt::format("PMIx_Get of rank {}'s {}", rank, key)));
     const bool is_bytes = value->type == PMIX_BYTE_OBJECT;
     std::string bytes = is_bytes ? std::string(value->data.bo.bytes, value->data.bo.size) : "";
     PMIX_VALUE_RELEASE(value);
@@ -133,7 +133,7 @@ Result<std::unique_ptr<Bootstrap>> make_pmix_bootstrap(std::shared_ptr<int> exch
   pmix_proc_t job = self;
   job.rank = PMIX_RANK_WILDCARD;
   pmix_value_t* value = nullptr;
-  KOLO_TRY(to_status(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the size"));
+  KOLO_TRY(pmix_status(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the size"));
   const int size = static_cast<int>(value->data.uint32);
   PMIX_VALUE_RELEASE(value);
   return std::unique_ptr<Bootstrap>(

@@ -23,8 +23,6 @@
 namespace kolo {
 namespace {
 
-// Lets the others learn why a meeting failed, before rank 0 ends and its server with it.
-constexpr std::chrono::seconds kLeaveTimeout(5);
 // How long torchrun's agent, which was there before the ranks, may take to answer.
 constexpr std::chrono::seconds kAgentTime(10);
 

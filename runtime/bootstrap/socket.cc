@@ -32,9 +32,6 @@ using Warn = std::function<void(const std::string&)>;
 constexpr seconds kTimeForName(30);
 // Between two lookups: name servers have other questions to answer.
 constexpr milliseconds kPauseForName(500);
-// How long connect_to() tries before it warns; a quarter of its time, if that is less.
-constexpr seconds kSilence(10);
-constexpr std::chrono::hours kLongest(24 * 7);
 
 struct AddressesDeleter {
   void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
@@ -276,11 +273,16 @@ Result<Listener> listen_at(const Endpoint& endpoint, Deadline deadline, const Wa
                     to_text(endpoint), reason(error));
 }
 
+Deadline warns_after(Deadline deadline) {
+  constexpr seconds kSilence(10);
+  return Deadline::after(deadline.remaining(4 * kSilence) / 4);
+}
+
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
                                     const std::function<void(const std::string&)>& warn) {
   milliseconds pause(5);
   std::optional<Deadline> for_name;
-  const Deadline silence = Deadline::after(deadline.remaining(4 * kSilence) / 4);
+  const Deadline silence = warns_after(deadline);
   bool has_warned = warn == nullptr;
   for (;;) {
     Addresses addresses;
@@ -302,7 +304,7 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
     if (silence.expired() && !std::exchange(has_warned, true)) {
       warn(fmt::format("nobody answers at {} yet ({}); trying for {} s more (KOLO_INIT_TIMEOUT)",
                        to_text(endpoint), reason(error),
-                       std::chrono::ceil<seconds>(deadline.remaining(kLongest)).count()));
+                       std::chrono::ceil<seconds>(deadline.remaining()).count()));
     }
     // Nothing signals when another host begins to listen, so attempts become rarer.
     pause_for(pause, deadline);

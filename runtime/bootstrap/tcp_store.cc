@@ -28,15 +28,12 @@ constexpr seconds kFirstFailure(5);
 // kPatience: how long to try a server that hangs up. kPause: between two attempts.
 constexpr seconds kPatience(10);
 constexpr milliseconds kPause(20);
-constexpr std::chrono::hours kLongest(24 * 7);
 
 std::string milliseconds_left(Deadline deadline) {
-  return std::to_string(std::chrono::ceil<milliseconds>(deadline.remaining(kLongest)).count());
+  return std::to_string(std::chrono::ceil<milliseconds>(deadline.remaining()).count());
 }
 
-Deadline with_grace(Deadline deadline) {
-  return Deadline::after(deadline.remaining(kLongest) + kGrace);
-}
+Deadline with_grace(Deadline deadline) { return Deadline::after(deadline.remaining() + kGrace); }
 
 template <class Value>
 bool has_hung_up(const Result<Value>& result) {

@@ -32,9 +32,6 @@ constexpr seconds kLinger(1);
 constexpr milliseconds kCulprit(200);
 // How long a server without free descriptors waits before it accepts again.
 constexpr milliseconds kBreath(100);
-// How long ranks wait for others before the server warns; a quarter of their time, if that is less.
-constexpr seconds kSilence(10);
-constexpr std::chrono::hours kLongest(24 * 7);
 // How many strangers the server warns of.
 constexpr std::size_t kMostWarnings = 8;
 // Chunks read from one connection before the others have their turn.
@@ -264,7 +261,7 @@ void TcpStoreServer::warn_of_missing() {
                     "(KOLO_INIT_TIMEOUT)",
                     missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), contributions.size(),
                     missing.size() == 1 ? "has" : "have", port_,
-                    std::chrono::ceil<seconds>(c.deadline.remaining(kLongest)).count()));
+                    std::chrono::ceil<seconds>(c.deadline.remaining()).count()));
   }
 }
 
@@ -315,7 +312,7 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
   if (is(kExchangeRequest, 4)) {
     KOLO_TRY(table.contribute(request[1], *connection.rank, std::move(request[2])));
     KOLO_TRY(wait(connection.awaited_phase, request[1], request[3]));
-    connection.silence = Deadline::after(connection.deadline.remaining(4 * kSilence) / 4);
+    connection.silence = warns_after(connection.deadline);
     return {};
   }
   return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", request[0]);

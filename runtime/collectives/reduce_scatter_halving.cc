@@ -33,9 +33,9 @@ namespace {
 
 constexpr std::uint32_t kFoldTag = 0, kGiveBackTag = 1;  // within a pair
 
-class HalvingWriter {
+class HalvingReduceScatterWriter {
  public:
-  HalvingWriter(int rank, int size, std::span<const std::uint64_t> counts)
+  HalvingReduceScatterWriter(int rank, int size, std::span<const std::uint64_t> counts)
       : rank_(rank),
         size_(size),
         counts_(counts),
@@ -89,7 +89,7 @@ class HalvingWriter {
   ScheduleBuilder builder_;
 };
 
-StepId HalvingWriter::add(const Incoming& incoming, bool last, StepId ready) {
+StepId HalvingReduceScatterWriter::add(const Incoming& incoming, bool last, StepId ready) {
   const Interval part = incoming.part;
   if (part.length == 0) return ready;
   const Operand landing{Space::kScratch, -1, slots_end_, part.length, Operand::kNowhere,
@@ -119,7 +119,7 @@ StepId HalvingWriter::add(const Incoming& incoming, bool last, StepId ready) {
   return added;
 }
 
-Schedule HalvingWriter::write() && {
+Schedule HalvingReduceScatterWriter::write() && {
   if (size_ == 1) {
     if (own().length > 0) builder_.copy(input_at(own()), {result(own())}, Scaling::kBoth, {});
     return std::move(builder_).finish();
@@ -156,7 +156,7 @@ Schedule HalvingWriter::write() && {
 
 Schedule reduce_scatter_halving(int rank, int size, std::span<const std::uint64_t> counts) {
   KOLO_CHECK(counts.size() == static_cast<std::size_t>(size));
-  return HalvingWriter(rank, size, counts).write();
+  return HalvingReduceScatterWriter(rank, size, counts).write();
 }
 
 }  // namespace kolo

@@ -23,10 +23,11 @@
 namespace kolo {
 namespace {
 
-class ReduceScatterWriter {
+class HierarchicalReduceScatterWriter {
  public:
-  ReduceScatterWriter(int rank, const HostLayout& layout, std::span<const std::uint64_t> counts,
-                      const HostsOptions& options)
+  HierarchicalReduceScatterWriter(int rank, const HostLayout& layout,
+                                  std::span<const std::uint64_t> counts,
+                                  const HostsOptions& options)
       : rank_(rank),
         size_(layout.size()),
         routes_(rank, layout),
@@ -73,14 +74,14 @@ class ReduceScatterWriter {
   std::uint64_t block_ = 0;  ///< the block that is being written
 };
 
-void ReduceScatterWriter::write_block() {
+void HierarchicalReduceScatterWriter::write_block() {
   offer();
   travel();
   pipeline_.close(block_);
 }
 
 /// Offers this rank's input to the ranks of its host that sum it.
-void ReduceScatterWriter::offer() {
+void HierarchicalReduceScatterWriter::offer() {
   for (int k = 1; k <= size_; ++k) {
     const int part = (rank_ + k) % size_;
     const Interval what = piece(part);
@@ -94,7 +95,7 @@ void ReduceScatterWriter::offer() {
 
 /// Sums this host's inputs, and `landing` if data from the hosts before it has arrived there. The
 /// sum goes to the output if the part is this rank's own.
-StepId ReduceScatterWriter::combine(int part, Operand landing, StepId landed) {
+StepId HierarchicalReduceScatterWriter::combine(int part, Operand landing, StepId landed) {
   const Interval what = piece(part);
   const bool is_own = part == rank_;
   std::vector<Operand> sources;
@@ -120,7 +121,7 @@ StepId ReduceScatterWriter::combine(int part, Operand landing, StepId landed) {
   return summed;
 }
 
-void ReduceScatterWriter::travel() {
+void HierarchicalReduceScatterWriter::travel() {
   const int hosts = routes_.hosts();
   const int next = routes_.host_after(1), previous = routes_.host_after(-1);
   std::map<int, StepId> ready;  // by part: the step after which this host's sum can be sent
@@ -155,7 +156,7 @@ Schedule reduce_scatter_hierarchical(int rank, const HostLayout& layout,
                                      std::span<const std::uint64_t> counts,
                                      const HostsOptions& options) {
   KOLO_CHECK(counts.size() == static_cast<std::size_t>(layout.size()) && layout.hosts() > 1);
-  return ReduceScatterWriter(rank, layout, counts, options).write();
+  return HierarchicalReduceScatterWriter(rank, layout, counts, options).write();
 }
 
 }  // namespace kolo

@@ -17,7 +17,7 @@ std::uint64_t elements_of(const PlannedOperation& plan) {
   return count;
 }
 
-std::uint64_t bytes_of(const PlannedOperation& plan) {
+std::uint64_t traced_bytes(const PlannedOperation& plan) {
   return elements_of(plan) * size_of(plan.entries.front()->signature.type);
 }
 
@@ -56,7 +56,7 @@ void CycleTrace::starting(PlannedOperation& operation) {
   if (recorder_.on()) recorder_.started(operation.record);
   if (!timeline_.on()) return;
   stamp(operation.entries, &Entry::started_at);
-  count(static_cast<std::int64_t>(bytes_of(operation)), 1);
+  count(static_cast<std::int64_t>(traced_bytes(operation)), 1);
 }
 
 void CycleTrace::ended(const Communicator& communicator, const Operation& operation,
@@ -74,7 +74,7 @@ void CycleTrace::ended(const Communicator& communicator, const Operation& operat
                                .process_set = communicator.id(),
                                .tensors = static_cast<std::uint32_t>(plan.entries.size()),
                                .elements = elements_of(plan),
-                               .bytes = bytes_of(plan),
+                               .bytes = traced_bytes(plan),
                                .blocking = false,
                                .started = trace_time(operation.started_at()),
                                .ended = trace_now(),

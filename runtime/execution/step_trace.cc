@@ -31,7 +31,7 @@ std::string_view label(const Schedule& schedule, const Step& step) {
   return "";
 }
 
-std::uint64_t bytes_of(const Schedule& schedule, const Step& step, StepTrace::Widths widths) {
+std::uint64_t step_bytes(const Schedule& schedule, const Step& step, StepTrace::Widths widths) {
   std::uint64_t bytes = 0;
   const bool reads = step.destination_count == 0;
   for (const Operand& operand : reads ? schedule.sources(step) : schedule.destinations(step))
@@ -67,7 +67,7 @@ void StepTrace::record_end(StepId id) {
   timeline_->record(StepRecord{.kind = label(*schedule_, step),
                                .peer = step.peer,
                                .sequence = sequence_,
-                               .bytes = bytes_of(*schedule_, step, widths_),
+                               .bytes = step_bytes(*schedule_, step, widths_),
                                .begun = begun_[id],
                                .ended = now});
 }

@@ -3,6 +3,7 @@
 #include "runtime/memory/arena.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/page.h"
 #include "runtime/memory/device_window.h"
 
 #include <sys/mman.h>
@@ -14,9 +15,8 @@
 
 namespace kolo {
 namespace {
-
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2 << 20;
+}  // namespace
 
 /// Plain memory. Large blocks are mapped from the system, so that they go back to the system at
 /// once when they are dropped; malloc() may keep freed memory.
@@ -61,8 +61,6 @@ class HeapMemory {
   std::span<std::byte> bytes_;
   bool is_mapped_ = false;
 };
-
-}  // namespace
 
 struct ArenaBlock::Memory {
   Arena::Clock::time_point given_back;

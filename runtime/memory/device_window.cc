@@ -16,7 +16,6 @@ namespace kolo {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
-constexpr std::size_t kSetSlots = (HostWindow::kPartitions - 1) * HostWindow::kSlots;
 /// A device combines at most this many sources at once (Combination::sources).
 constexpr int kMostRanks = 32;
 /// The arena's size is halved until it fits, down to this size; then there is none.
@@ -244,7 +243,7 @@ void DeviceWindow::describe_inside(const World& world) {
 DeviceWindow::SlotBytes DeviceWindow::slots_of(std::size_t bytes, bool has_sets) {
   const std::size_t of_world = has_sets ? bytes / 2 : bytes;
   return {round_down(of_world / HostWindow::kSlots, kAlignment),
-          round_down((bytes - of_world) / kSetSlots, kAlignment)};
+          round_down((bytes - of_world) / HostWindow::kSetSlots, kAlignment)};
 }
 
 void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
@@ -253,7 +252,7 @@ void DeviceWindow::lay_out(std::size_t bytes, bool has_sets) {
   // take_slot() takes the last one first.
   for (std::size_t i = HostWindow::kSlots; i > 0; --i)
     free_slots_[0].push_back((i - 1) * slots_.of_world);
-  for (std::size_t i = slots_.of_set > 0 ? kSetSlots : 0; i > 0; --i)
+  for (std::size_t i = slots_.of_set > 0 ? HostWindow::kSetSlots : 0; i > 0; --i)
     free_slots_[1 + (i - 1) / HostWindow::kSlots].push_back(sets_begin + (i - 1) * slots_.of_set);
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/base/page.h"
 #include "runtime/base/rounding.h"
 #include "runtime/memory/offers.h"
 
@@ -14,12 +15,10 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 /// A smaller window is not worth the trouble.
 constexpr std::size_t kSmallest = HostWindow::kSlots * 16 * kPage;
 /// Bytes of a slot of a process set; its operations have a few blocks in flight.
 constexpr std::size_t kSetSlotBytes = 1 << 20;
-constexpr std::size_t kSetSlots = (HostWindow::kPartitions - 1) * HostWindow::kSlots;
 constexpr std::size_t kSegments = HostWindow::kPartitions * HostWindow::kControlSegmentBytes;
 static_assert(kSegments % kPage == 0);
 

@@ -41,6 +41,8 @@ class HostWindow {
   /// Partition 0 belongs to the world. A rank can use shared memory in at most four further process
   /// sets; any others fall back to messages.
   static constexpr int kPartitions = 5;
+  /// Slots of all process sets.
+  static constexpr int kSetSlots = (kPartitions - 1) * kSlots;
 
   explicit HostWindow(ReservedMemory reserved = {});
   ~HostWindow();

@@ -1,6 +1,7 @@
 #include "runtime/memory/shared_arena.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/page.h"
 #include "runtime/base/rounding.h"
 
 #include <unistd.h>
@@ -11,8 +12,6 @@
 
 namespace kolo {
 namespace {
-
-constexpr std::size_t kPage = 4096;
 
 std::size_t whole_pages(std::size_t bytes) {
   return round_up(std::max(bytes, std::size_t{1}), kPage);

@@ -13,7 +13,7 @@
 namespace kolo {
 namespace {
 
-std::int64_t seconds(Coordinator::Clock::duration duration) {
+std::int64_t whole_seconds(Coordinator::Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
 
@@ -60,8 +60,8 @@ Error Coordinator::timed_out(const std::string& name, const Pending& pending,
                              Clock::time_point now) const {
   return KOLO_ERROR(kTimeout,
                     "{}: {} after {} s{}; every rank must submit it (KOLO_OPERATION_TIMEOUT)",
-                    tensor(name, pending), who_is_missing(pending), seconds(now - pending.since),
-                    what_instead(pending, now));
+                    tensor(name, pending), who_is_missing(pending),
+                    whole_seconds(now - pending.since), what_instead(pending, now));
 }
 
 void Coordinator::give_up(const std::string& name, const Pending& pending, Error error,
@@ -97,7 +97,7 @@ bool Coordinator::answer_late(int rank, const Request& request, Clock::time_poin
         kTimeout,
         "{}: {} {} {} s ago (KOLO_OPERATION_TIMEOUT): it has failed on all ranks, and they meet "
         "again once {} has caught up",
-        tensor(request.name), rank_list({rank}), behind, seconds(now - call->at),
+        tensor(request.name), rank_list({rank}), behind, whole_seconds(now - call->at),
         rank_list({rank}));
     for (int other = 0; other < size_; ++other)
       if (other != rank) response.missing.push_back(other);
@@ -174,7 +174,8 @@ std::vector<std::string> Coordinator::stalled(Clock::time_point now, Clock::dura
     const std::size_t more = entries.size() - 1;
     lines.push_back(fmt::format("{}{} waited for {} s: {}{}", tensor(name, pending),
                                 more == 0 ? " has" : fmt::format(" and {} more have", more),
-                                seconds(now - pending.since), who_is_missing(pending), instead));
+                                whole_seconds(now - pending.since), who_is_missing(pending),
+                                instead));
   }
   return lines;
 }

@@ -5,6 +5,8 @@
 // i + 1, i + 1 + n, …, so a reader finds what was cut or overwritten.
 #pragma once
 
+#include "runtime/base/page.h"
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -17,7 +19,6 @@ namespace kolo::flight {
 /// A file is called kolo-flight.JOB.RANK.PID.
 inline constexpr std::string_view kPrefix = "kolo-flight.";
 inline constexpr int kVersion = 1;
-inline constexpr std::size_t kPage = 4096;
 
 // Powers of two.
 inline constexpr std::size_t kNames = 4096;

@@ -131,7 +131,7 @@ Status FlightRecorder::make_file(const FlightOptions& options) {
   file_ = static_cast<File*>(memory);
   failed_last_ = false;
   const fmt::memory_buffer text = describe(options);
-  KOLO_CHECK(text.size() < flight::kPage);
+  KOLO_CHECK(text.size() < kPage);
   std::memcpy(file_->description.data(), text.data(), text.size());
   path_ = std::move(path);
   descriptor_ = std::move(file);

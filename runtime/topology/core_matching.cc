@@ -16,7 +16,7 @@ constexpr std::size_t kWordBits = 64;
 using Bits = std::vector<std::uint64_t>;  ///< a set of cores, by index
 
 /// The ranks that may run on the same cores.
-struct Group {
+struct CoreGroup {
   Bits cores;
   int ranks = 0;
 };
@@ -39,7 +39,7 @@ bool take_one(Bits& bits, const Bits& wanted, std::size_t& index) {
 
 class Matching {
  public:
-  Matching(const std::vector<Group>& groups, std::size_t cores)
+  Matching(const std::vector<CoreGroup>& groups, std::size_t cores)
       : groups_(groups), group_on_core_(cores), all_(ceil_div(cores, kWordBits)) {
     for (std::size_t core = 0; core < cores; ++core) set_bit(all_, core);
     free_ = all_;
@@ -62,7 +62,7 @@ class Matching {
     return placed;
   }
 
-  const std::vector<Group>& groups_;
+  const std::vector<CoreGroup>& groups_;
   std::vector<std::size_t> group_on_core_;  ///< valid for cores that are not free
   Bits all_;
   Bits free_;
@@ -80,9 +80,9 @@ bool can_have_a_core_each(const std::vector<const std::vector<int>*>& cores_of_r
   }
   if (cores_of_ranks.size() > indices.size()) return false;
 
-  std::vector<Group> groups;
+  std::vector<CoreGroup> groups;
   for (const auto& [cores, ranks] : ranks_by_cores) {
-    Group& group = groups.emplace_back(Bits(ceil_div(indices.size(), kWordBits)), ranks);
+    CoreGroup& group = groups.emplace_back(Bits(ceil_div(indices.size(), kWordBits)), ranks);
     for (const int core : cores) set_bit(group.cores, indices.at(core));
   }
   Matching matching(groups, indices.size());

@@ -62,9 +62,9 @@ std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
 /// Two ranks that send to each other at once, as in most rounds of an all-reduce. A link with a
 /// token bucket lets a burst through after a pause. If the ranks sent by turns, each direction
 /// would rest half of the time and seem twice as fast.
-class Exchange final : TransferListener {
+class ProbeExchange final : TransferListener {
  public:
-  Exchange(Transport& transport, const ProbeLimits& limits)
+  ProbeExchange(Transport& transport, const ProbeLimits& limits)
       : transport_(transport), limits_(limits) {}
 
   struct Times {
@@ -201,7 +201,7 @@ Result<LinkCost> decode(const std::string& text, int rank) {
 
 /// Cost of a message in a circle of all ranks of a host, or of one rank of each host; 0 on a rank
 /// in no circle. All circles start together, because the cost is that of all of them at once.
-Result<double> time_of_circles(Exchange& exchange, Bootstrap& bootstrap, const World& world,
+Result<double> time_of_circles(ProbeExchange& exchange, Bootstrap& bootstrap, const World& world,
                                bool same_host, Deadline deadline) {
   const auto circles = circles_of(world, same_host);
   if (circles.size() > 1) {
@@ -228,7 +228,7 @@ Status open_links(Bootstrap& bootstrap, Transport& transport, const World& world
                   const ProbeLimits& limits) {
   for (const bool same_host : {true, false}) {
     if (!find_pair(world, same_host)) continue;
-    Exchange exchange(transport, limits);
+    ProbeExchange exchange(transport, limits);
     KOLO_TRY(time_of_circles(exchange, bootstrap, world, same_host, limits.deadline));
     KOLO_TRY(bootstrap.exchange(same_host ? "links inside hosts" : "links across hosts", "",
                                 limits.deadline));
@@ -245,7 +245,7 @@ Result<LinkCosts> probe_links(Bootstrap& bootstrap, Transport& transport, const 
     LinkCost cost;
     const int rank = world.rank();
     const bool decides = rank == pair->first;
-    Exchange exchange(transport, limits);
+    ProbeExchange exchange(transport, limits);
     if (decides || rank == pair->second) {
       const int peer = decides ? pair->second : pair->first;
       KOLO_ASSIGN(const auto shortest, exchange.time(1, peer, decides));

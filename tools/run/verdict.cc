@@ -64,7 +64,7 @@ std::vector<std::string> files_of_job(const JobDescription& job, const std::vect
     if (!entry->path().filename().string().starts_with(flight::kPrefix) ||
         ::stat(path.c_str(), &status) != 0 || status.st_ctime < since)
       continue;
-    std::string text(flight::kPage, '\0');
+    std::string text(kPage, '\0');
     std::ifstream(path).read(text.data(), static_cast<std::streamsize>(text.size()));
     if (text.find(mark) == std::string::npos) continue;
     files.push_back(path);
