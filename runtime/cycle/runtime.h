@@ -61,7 +61,7 @@ class Runtime {
   const World& world() const { return groups_.world().communicator().world(); }
 
   /// Negotiated submission. A call with invalid arguments fails through its Work, on every rank.
-  Result<std::shared_ptr<Work>> submit(Submission submission);
+  Result<std::shared_ptr<Work>> submit(Submission&& submission);
   /// Several operations that complete together or not at all. Either all have names or none has.
   /// Returns one Work per operation, each with its own status.
   Result<std::vector<std::shared_ptr<Work>>> submit_group(std::vector<Submission> submissions,
@@ -166,7 +166,7 @@ class Runtime {
   Result<std::shared_ptr<std::byte>> null_if_full(Result<std::shared_ptr<std::byte>> memory,
                                                   std::string_view variable,
                                                   std::atomic<bool>& told) const;
-  Result<EntryPtr> make_entry(Submission submission);
+  Result<EntryPtr> make_entry(Submission&& submission);
   /// For an entry with a stream.
   Status prepare_on_device(Entry& entry) const;
   Status submit_entries(std::span<EntryPtr> entries, std::uint32_t process_set, bool will_wait);

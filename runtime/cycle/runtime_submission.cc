@@ -54,9 +54,8 @@ Error is_retiring(const Group& group) {
 
 }  // namespace
 
-Result<EntryPtr> Runtime::make_entry(Submission submission) {
-  auto entry = std::make_unique<Entry>();
-  static_cast<Submission&>(*entry) = std::move(submission);
+Result<EntryPtr> Runtime::make_entry(Submission&& submission) {
+  auto entry = std::make_unique<Entry>(std::move(submission));
   if (entry->signature.kind == OperationKind::kJoin) entry->name = kJoinName;
   entry->work = std::make_shared<Work>(driver_);
   if (!moves_data(entry->signature.kind)) entry->stream.reset();
@@ -88,7 +87,7 @@ Status Runtime::prepare_on_device(Entry& entry) const {
   return {};
 }
 
-Result<std::shared_ptr<Work>> Runtime::submit(Submission submission) {
+Result<std::shared_ptr<Work>> Runtime::submit(Submission&& submission) {
   const std::uint32_t set = submission.process_set;
   const bool will_wait = submission.will_wait;
   KOLO_ASSIGN(EntryPtr entry, make_entry(std::move(submission)));

@@ -169,8 +169,8 @@ std::string check_memory(const Entry& entry) {
 }
 
 /// The first complaint stays.
-void complain(Entry& entry, std::string sentence) {
-  if (entry.complaint.empty()) entry.complaint = std::move(sentence);
+void complain(Entry& entry, std::string&& sentence) {
+  if (!sentence.empty() && entry.complaint.empty()) entry.complaint = std::move(sentence);
 }
 
 }  // namespace
