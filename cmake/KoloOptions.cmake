@@ -68,6 +68,8 @@ endfunction()
 # objects that are the library's own.
 function(kolo_use_core_sources target)
   foreach(source IN LISTS ARGN)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/runtime/${source}
+      TARGET_DIRECTORY kolo_objects PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     string(REPLACE "." "\\." pattern "/runtime/${source}")
     target_sources(${target} PRIVATE
       "$<FILTER:$<TARGET_OBJECTS:kolo_objects>,INCLUDE,${pattern}\\.o$>")
