@@ -205,6 +205,20 @@ void AcceleratorState::end_clear(Steps& its) {
   if (accumulation_steps > 1) its.gradients_before = its.gradients();
 }
 
+void AcceleratorState::restart() {
+  passes = 0;
+  sync_gradients = true;
+  holds_earlier = false;
+  round_is_over = false;
+  any_since_backward = false;
+  for (auto& [key, its] : steps) {
+    if (its.clear) its.clear();
+    end_clear(its);
+    its.gradients_at_step.reset();
+    its.lost_earlier = its.was_asked = its.is_last = its.was_skipped = false;
+  }
+}
+
 AcceleratorState::Steps* AcceleratorState::steps_of(const torch::optim::LRScheduler& scheduler) {
   for (auto& [key, its] : steps)
     if (const auto alive = its.optimizer.lock(); alive && reads_rates_of(scheduler, *alive))

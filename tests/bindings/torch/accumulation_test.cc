@@ -257,6 +257,30 @@ TEST(Accelerator, WhatIsClearedAfterTheLastBackwardIsGone) {
   }
 }
 
+TEST(Accelerator, WhatHasAddedUpStaysBehindInAnotherWorld) {
+  kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
+  auto alone = make_network(), network = make_network();
+  torch::optim::SGD reference(alone->parameters(), 0.1), sgd(network->parameters(), 0.1);
+  auto [model, optimizer] = accelerator.prepare(network, sgd);
+  const auto pass_of = [&, &model = model, &optimizer = optimizer](int step) {
+    auto pass = accelerator.accumulate(model);
+    accelerator.backward(model->forward(batch_of(step, kolo::rank())).square().mean());
+    optimizer.step();
+    return accelerator.sync_gradients();
+  };
+  EXPECT_FALSE(pass_of(7));  // the other half of this step is lost
+  kolo::shutdown();
+  model.leave_world();
+  kolo::init();
+  model.enter_world();
+  for (int step = 0; step < 2; ++step) {
+    (alone->forward(batch_of_all(step)).square().mean() / 2).backward();
+    EXPECT_EQ(pass_of(step), step == 1);
+  }
+  reference.step();
+  expect_close(*alone, *network, 1e-5);
+}
+
 TEST(Accelerator, ModelsOfOnePassAddUpTogether) {
   kolo::Accelerator accelerator(kolo::AcceleratorConfig{.gradient_accumulation_steps = 2});
   auto one = make_network(), other = make_network();

@@ -20,6 +20,8 @@
 // - Mixed precision: forward runs in a half type. With fp16 a GradScaler also scales the loss and
 //   skips steps that overflow.
 // - Schedulers: see PreparedScheduler. Loaders: see prepared_loader.h.
+// - Elastic training: `elastic::State state({.module = network.get(), .optimizer = &adam,
+//   .sampler = &loader.sampler()}, {&model});`, and commit() where sync_gradients().
 // - Used by the training loop's thread, in the same way on all ranks.
 #pragma once
 

@@ -61,8 +61,8 @@ class KOLO_API State {
  public:
   /// - `parts`: all that the ranks must have alike. The sampler must be one of kolo's; `generators`
   ///   has no effect.
-  /// - `members`: further objects of the world, such as a DistributedDataParallel. Optimizers of
-  ///   `parts` that are such need not be named.
+  /// - `members`: further objects of the world, such as a DistributedDataParallel, or a model that
+  ///   an Accelerator has prepared. Optimizers of `parts` that are such need not be named.
   /// - All must outlive the State. Throws kInvalidArgument for other samplers, and kUnsupported for
   ///   a ShardedOptimizer and an optimizer over other ranks than all.
   explicit State(const CheckpointParts& parts, std::vector<WorldMember*> members = {});

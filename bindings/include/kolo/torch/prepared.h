@@ -13,6 +13,7 @@
 #include <kolo/torch/distributed_data_parallel.h>
 #include <kolo/torch/grad_scaler.h>
 #include <kolo/torch/map_tensors.h>
+#include <kolo/torch/world_member.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
 
@@ -107,6 +108,8 @@ struct KOLO_API AcceleratorState {
   /// gradients that it should drop were added to accumulated ones.
   bool begin_clear(Steps& its);
   void end_clear(Steps& its);
+  /// Drops what passes have accumulated: in another world the next pass is a first one.
+  void restart();
   /// The prepared optimizer whose learning rates the scheduler changes, or null.
   Steps* steps_of(const torch::optim::LRScheduler& scheduler);
   /// Whether a schedule advances: its optimizer has stepped, and did so with the last backward or
@@ -128,9 +131,9 @@ std::shared_ptr<std::remove_reference_t<T>> held(T&& part) {
 }
 
 /// A module in a DistributedDataParallel, with mixed precision. Accelerator::prepare() makes it;
-/// see the example at the top.
+/// see the example at the top. elastic::State takes it as a member.
 template <class M>
-class PreparedModel {
+class PreparedModel : public WorldMember {
  public:
   PreparedModel(M module, const DdpOptions& options, std::shared_ptr<AcceleratorState> state)
       : ddp_(std::make_shared<DistributedDataParallel<M>>(std::move(module), options)),
@@ -165,6 +168,11 @@ class PreparedModel {
   NoSync no_sync() { return ddp_->no_sync(); }
   /// As DistributedDataParallel::set_sample_count.
   void set_sample_count(std::int64_t samples) { ddp_->set_sample_count(samples); }
+  void leave_world() override { ddp_->leave_world(); }
+  void enter_world() override {
+    state_->restart();
+    ddp_->enter_world();
+  }
 
  private:
   std::shared_ptr<DistributedDataParallel<M>> ddp_;
