@@ -155,14 +155,22 @@ set_tests_properties(many_hosts_die many_hosts_connect PROPERTIES
   FAIL_REGULAR_EXPRESSION "blames another one;Assertion;signal 6")
 
 # The C interface, from C.
-add_executable(c_api_test bindings/c/c_api_test.c)
-kolo_configure_target(c_api_test)
-set_target_properties(c_api_test PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
-target_link_libraries(c_api_test PRIVATE kolo::kolo)
+foreach(program c_api_test elastic_probe)
+  add_executable(${program} bindings/c/${program}.c)
+  kolo_configure_target(${program})
+  set_target_properties(${program} PROPERTIES
+    C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  target_link_libraries(${program} PRIVATE kolo::kolo)
+endforeach()
 foreach(ranks 1 2 3)
   add_test(NAME c_api_${ranks} COMMAND kolo-run -np ${ranks} $<TARGET_FILE:c_api_test>)
   set_tests_properties(c_api_${ranks} PROPERTIES TIMEOUT 60 LABELS ucx PROCESSORS ${ranks})
 endforeach()
+add_test(NAME c_api_elastic
+  COMMAND kolo-run -np 3 --min-np 2 --restarts 1 $<TARGET_FILE:elastic_probe>)
+set_tests_properties(c_api_elastic PROPERTIES TIMEOUT 60 LABELS ucx PROCESSORS 3
+  PASS_REGULAR_EXPRESSION "generation 1: 3 ranks\ngeneration 2: 2 ranks\ngeneration 3: 3 ranks"
+  FAIL_REGULAR_EXPRESSION "last error")
 
 # Another project finds, builds on and runs what `cmake --install` leaves. It installs this build, so
 # everything must have been built.

@@ -2,6 +2,8 @@
 #include "bindings/c/guard.h"
 #include "bindings/core/global.h"
 
+#include <kolo/membership.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -81,6 +83,29 @@ kolo_status kolo_abort(const char* reason) {
 }
 
 int kolo_is_initialized(void) { return kolo::is_initialized() ? 1 : 0; }
+
+int kolo_is_elastic(void) {
+  return kolo::value_or_minus_one([] { return kolo::membership().is_elastic ? 1 : 0; });
+}
+
+int kolo_generation(void) {
+  return kolo::value_or_minus_one([] { return kolo::membership().generation; });
+}
+
+kolo_status kolo_newcomers(int* count) {
+  return kolo::guard([&] {
+    kolo::need("kolo_newcomers", count, "count");
+    *count = kolo::newcomers();
+  });
+}
+
+kolo_status kolo_loss(void) {
+  return kolo::guard([] {
+    if (auto loss = kolo::loss()) kolo::raise(*std::move(loss));
+  });
+}
+
+kolo_status kolo_enter_next_world(void) { return kolo::guard(kolo::enter_next_world); }
 
 int kolo_rank(void) { return kolo::value_or_minus_one(kolo::rank); }
 int kolo_size(void) { return kolo::value_or_minus_one(kolo::size); }

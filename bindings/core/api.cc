@@ -2,7 +2,6 @@
 // runtime is a global of this file. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
-#include "bindings/core/membership.h"
 #include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
@@ -20,6 +19,7 @@
 #include "transport/ucx/ucx_transport.h"
 
 #include <kolo/kolo.h>
+#include <kolo/membership.h>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -384,7 +384,7 @@ void init(const InitOptions& options) {
 }
 
 Membership membership() {
-  static_cast<void>(runtime_for("elastic::run"));
+  static_cast<void>(runtime_for("membership"));
   const std::lock_guard lock(global().mutex);
   return global().membership;
 }
@@ -402,16 +402,25 @@ int newcomers() {
 
 std::optional<Error> loss() {
   if (!is_initialized()) return std::nullopt;
-  const Status failure = runtime_for("elastic::run")->failure();
+  const Status failure = runtime_for("loss")->failure();
   if (failure.ok() || !is_loss(failure.error())) return std::nullopt;
   return failure.error();
 }
 
 void enter_next_world() {
   Global& g = global();
-  refuse_if_off(g, "elastic::run");
+  refuse_if_off(g, "enter_next_world");
   const InCall in_call;
   const std::lock_guard lock(g.mutex);
+  if (g.runtime) {
+    raise(KOLO_ERROR(kInvalidArgument,
+                     "kolo::enter_next_world() was called before kolo::shutdown()"));
+  }
+  if (!g.membership.is_elastic) {
+    raise(KOLO_ERROR(kUnsupported,
+                     "kolo::enter_next_world(): what started the ranks makes no further world; "
+                     "start them by kolo-run with --min-np"));
+  }
   for (int attempt = 1;; ++attempt) {
     const Status begun = begin_locked(g, true);
     if (begun.ok()) return;

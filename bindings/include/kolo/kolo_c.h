@@ -135,6 +135,20 @@ KOLO_API kolo_status kolo_shutdown(void);
 KOLO_API kolo_status kolo_abort(const char* reason);
 KOLO_API int kolo_is_initialized(void);
 
+// --- Elastic jobs (kolo-run --min-np): <kolo/membership.h> has the rules ---
+
+// 1 in an elastic job, 0 elsewhere. −1 before kolo_init().
+KOLO_API int kolo_is_elastic(void);
+// Number of this world, from 1; 0 for a new process that is still alone. −1 before kolo_init().
+KOLO_API int kolo_generation(void);
+// How many processes wait for the next world. Call it once on each process, so that the job goes on
+// when a rank is lost, and then on rank 0.
+KOLO_API kolo_status kolo_newcomers(int* count);
+// KOLO_SUCCESS while no rank is lost; else the failure that ended communication in this world.
+KOLO_API kolo_status kolo_loss(void);
+// After kolo_shutdown(): like kolo_init(), for the next world.
+KOLO_API kolo_status kolo_enter_next_world(void);
+
 // Each returns −1 before kolo_init(). kolo_device_ordinal() also returns −1 without a CUDA device.
 KOLO_API int kolo_rank(void);
 KOLO_API int kolo_size(void);

@@ -1,10 +1,10 @@
 // Elastic training: who is furthest, and how the others get there. Called by the training loop's
 // thread.
-#include "bindings/core/membership.h"
 #include "bindings/torch/gradients/shard_layout.h"
 #include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
+#include <kolo/membership.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/elastic.h>
 #include <kolo/torch/objects.h>

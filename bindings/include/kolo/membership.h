@@ -1,0 +1,58 @@
+// Membership of an elastic job (kolo-run --min-np) without LibTorch: how a process goes from one
+// world to the next. kolo::elastic::run() of <kolo/torch/elastic.h> does this for a trainer. The
+// thread that calls collectives.
+//
+//   kolo::init();
+//   kolo::newcomers();  // from now on the job goes on when a rank is lost
+//   bool enters = kolo::membership().generation == 0;
+//   for (bool is_done = false; !is_done; enters = true) {
+//     if (enters) kolo::shutdown(), kolo::enter_next_world();
+//     try {
+//       share_state();      // all take the state of the rank that is furthest
+//       is_done = train();  // false where rank 0 has seen newcomers() and has told all ranks
+//     } catch (const kolo::Exception&) {
+//       if (!kolo::loss()) throw;
+//     }
+//   }
+//
+// - Each world has a number, its generation. rank() and size() change from one to the next; ranks
+//   that stay keep their order, and new processes follow.
+// - Everything that belongs to a world ends with it: process sets, handles of operations.
+// - A new process begins in a world of one, with generation 0, and enters the next world.
+// - All ranks of a world leave it: those that see a loss, and those that are told of newcomers.
+#pragma once
+
+#include <kolo/error.h>
+#include <kolo/export.h>
+
+#include <optional>
+
+namespace kolo {
+
+struct Membership {
+  /// Whether the launcher makes new worlds of the processes that are there: kolo-run --min-np.
+  bool is_elastic = false;
+  /// Number of this world, from 1. 0: the others train already, and this process is still alone; or
+  /// the job is not elastic.
+  int generation = 0;
+};
+
+/// Throws kShutdown before init().
+KOLO_API Membership membership();
+
+/// Asks the launcher how many processes wait for the next world. With the first call, on each
+/// process, the program tells the launcher that it goes on when a rank is lost. 0 if the launcher
+/// does not answer, or the job is not elastic. Waits for it for 5 s at most.
+KOLO_API int newcomers();
+
+/// The failure that ended communication in this world, if another rank or its network is lost, so
+/// that a next world may help.
+KOLO_API std::optional<Error> loss();
+
+/// After shutdown(): like init(), with the same options, but waits for the next world, with all
+/// other living processes. Tries again itself when ranks are lost meanwhile. Throws
+/// kInvalidArgument before shutdown(), kUnsupported where the job is not elastic, and kTimeout if
+/// no world can be made within KOLO_INIT_TIMEOUT.
+KOLO_API void enter_next_world();
+
+}  // namespace kolo

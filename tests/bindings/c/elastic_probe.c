@@ -1,0 +1,59 @@
+// An elastic job in C. In the first world rank 1 kills itself; the others go on until a new process
+// has come, and then all take a few steps more. Its output: a line for each world of rank 0.
+#include <kolo/kolo_c.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int64_t step = 0;
+
+// Ends the process; the launcher then ends the job.
+static void need(int holds, const char* what) {
+  if (holds) return;
+  fprintf(stderr, "rank %d of generation %d: %s (last error: %s)\n", kolo_rank(),
+          kolo_generation(), what, kolo_last_error());
+  exit(9);
+}
+
+// Steps until new processes wait (0), until all is done (1), or until a rank is lost (-1).
+static int train(void) {
+  int64_t furthest = 0;
+  if (kolo_allreduce_ordered(&step, &furthest, 1, KOLO_INT64, KOLO_MAX, 0) != KOLO_SUCCESS) return -1;
+  step = furthest;
+  const int64_t first = step;
+  for (;;) {
+    int32_t one = 1, sum = 0, wanted = 0;
+    if (kolo_allreduce_ordered(&one, &sum, 1, KOLO_INT32, KOLO_SUM, 0) != KOLO_SUCCESS) return -1;
+    need(sum == kolo_size(), "a wrong sum");
+    ++step;
+    if (kolo_generation() == 1 && kolo_rank() == 1 && step == 20) raise(SIGKILL);
+    if (kolo_rank() == 0) need(kolo_newcomers(&wanted) == KOLO_SUCCESS, "kolo_newcomers");
+    if (kolo_broadcast_ordered(&wanted, 1, KOLO_INT32, 0, 0) != KOLO_SUCCESS) return -1;
+    if (wanted > 0) return 0;
+    if (kolo_generation() == 3 && step == first + 10) return 1;
+  }
+}
+
+int main(void) {
+  int count = 0;
+  need(kolo_enter_next_world() == KOLO_ERROR_UNSUPPORTED, "a next world before kolo_init()");
+  need(kolo_generation() == -1 && kolo_is_elastic() == -1, "a generation before kolo_init()");
+  need(kolo_init(NULL) == KOLO_SUCCESS, "kolo_init");
+  need(kolo_is_elastic() == 1, "kolo_is_elastic");
+  need(kolo_enter_next_world() == KOLO_ERROR_INVALID_ARGUMENT, "a next world before shutdown");
+  need(kolo_newcomers(&count) == KOLO_SUCCESS, "kolo_newcomers");
+  int enters = kolo_generation() == 0;
+  for (int result = 0; result != 1; enters = 1) {
+    if (enters) {
+      need(kolo_shutdown() == KOLO_SUCCESS, "kolo_shutdown");
+      need(kolo_enter_next_world() == KOLO_SUCCESS, "kolo_enter_next_world");
+    }
+    result = train();
+    need(result != -1 || kolo_loss() == KOLO_ERROR_PEER_LOST, "a failure that is no loss");
+    if (kolo_rank() == 0) printf("generation %d: %d ranks\n", kolo_generation(), kolo_size());
+    fflush(stdout);
+  }
+  need(step > 20, "a step was lost");
+  return 0;
+}
