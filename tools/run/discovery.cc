@@ -122,7 +122,8 @@ Result<std::vector<Host>> await_hosts(const std::string& program, int slots,
       for (const Host& host : *hosts) found += host.slots;
       if (found >= slots) return *std::move(hosts);
       if (found != last) {
-        say(fmt::format("--host-discovery lists {} of at least {} slots; waiting for more, up to "
+        say(
+            fmt::format("--host-discovery lists {} of at least {} slots; waiting for more, up to "
                         "{} s (--elastic-timeout)",
                         found, slots, limit.count()));
       }

@@ -36,7 +36,8 @@ Elastic::Orders Elastic::orders() {
     for (const Place& place : roster_.places())
       if (!world.contains(place.process)) orders.dismiss.push_back(place.process);
   } else if (lobby_.has_lost_world()) {
-    orders.gives_up = "no process that had the training's state is left; begin anew from a checkpoint";
+    orders.gives_up =
+        "no process that had the training's state is left; begin anew from a checkpoint";
   }
   kill_late(orders);
   return orders;
@@ -49,9 +50,10 @@ void Elastic::kill_late(Orders& orders) {
     const bool is_late = std::find(late.begin(), late.end(), place.process) != late.end();
     if (!is_late || !killed_.insert(place.process).second) continue;
     orders.kill.push_back(place.process);
-    orders.lines.push_back(fmt::format("the others have waited {} s (--patience) for process {} on "
-                                       "{}; killing it",
-                                       options_.patience.count(), place.process, place.host));
+    orders.lines.push_back(
+        fmt::format("the others have waited {} s (--patience) for process {} on "
+                    "{}; killing it",
+                    options_.patience.count(), place.process, place.host));
   }
 }
 
@@ -100,9 +102,10 @@ bool Elastic::note_end(const Process& process, Roster::End end, std::string& lin
     return false;
   }
   if (!roster_.may_have_enough(is_elastic)) {
-    line += fmt::format(", so {} of at least {} (--min-np) are left, and none may be started any "
-                        "more (--restarts); hosts: {}",
-                        left, options_.limits.least, roster_.describe_hosts(Clock::now()));
+    line += fmt::format(
+        ", so {} of at least {} (--min-np) are left, and none may be started any "
+        "more (--restarts); hosts: {}",
+        left, options_.limits.least, roster_.describe_hosts(Clock::now()));
     return false;
   }
   line += fmt::format("; the other {} go on", left);

@@ -31,10 +31,10 @@ class Elastic {
 
   struct Orders {
     std::vector<Place> start = {};
-    std::vector<int> end = {};            ///< processes to be asked to end
-    std::vector<int> kill = {};           ///< processes to be killed: they are lost
-    std::vector<int> dismiss = {};        ///< processes to be killed: nobody needs them
-    std::vector<std::string> lines = {};  ///< for people
+    std::vector<int> end = {};                 ///< processes to be asked to end
+    std::vector<int> kill = {};                ///< processes to be killed: they are lost
+    std::vector<int> dismiss = {};             ///< processes to be killed: nobody needs them
+    std::vector<std::string> lines = {};       ///< for people
     std::optional<std::string> gives_up = {};  ///< why the job ends
   };
 
@@ -64,7 +64,7 @@ class Elastic {
   Roster roster_;
   std::optional<Discovery> discovery_ = {};
   std::vector<Host> listed_ = {};  ///< as the discovery has named them last
-  std::set<int> killed_ = {};  ///< processes that came too late
+  std::set<int> killed_ = {};      ///< processes that came too late
   bool is_over_ = false;
 };
 

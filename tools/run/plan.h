@@ -18,7 +18,7 @@ struct Plan {
   std::vector<Place> places;          ///< places of the ranks that this kolo-run starts
   JobDescription job;                 ///< `store` has no port until the port is bound
   bool serves = true;                 ///< the store is in this process
-  ElasticOptions elastic;             ///< of an elastic job, with all limits
+  ElasticOptions elastic;             ///< elastic jobs: with all limits
   std::string listen_host;            ///< address of the store; empty: all addresses
   int listen_port = 0;                ///< 0: a free port
   std::vector<std::string> warnings;  ///< one line each

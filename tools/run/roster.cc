@@ -11,8 +11,7 @@ namespace {
 
 /// "process 3", "processes 3, 4".
 std::string name_of(const std::vector<int>& processes) {
-  return fmt::format("process{} {}", processes.size() == 1 ? "" : "es",
-                     fmt::join(processes, ", "));
+  return fmt::format("process{} {}", processes.size() == 1 ? "" : "es", fmt::join(processes, ", "));
 }
 
 std::string slots_of(int slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
@@ -115,8 +114,8 @@ void Roster::end_surplus(const std::set<int>& world, Decision& decision) {
   }
   for (const auto& [name, processes] : by_host) {
     const Host* const host = find(name);
-    const std::string why = host == nullptr ? "is not listed any more"
-                                            : "has " + slots_of(host->slots) + " now";
+    const std::string why =
+        host == nullptr ? "is not listed any more" : "has " + slots_of(host->slots) + " now";
     decision.lines.push_back(
         fmt::format("{} {}; asking {} there to end", name, why, name_of(processes)));
   }
@@ -141,16 +140,17 @@ void Roster::await_least(bool grows, Time now, Decision& decision) {
       decision.lines.push_back(fmt::format("{} processes are there again", there));
     return;
   }
-  const auto lack = fmt::format("{} of at least {} (--min-np) processes are there", there,
-                                limits_.least);
+  const auto lack =
+      fmt::format("{} of at least {} (--min-np) processes are there", there, limits_.least);
   if (!may_have_enough(grows)) {
     decision.gives_up = fmt::format("{}, and none may be started any more (--restarts); hosts: {}",
                                     lack, describe_hosts(now));
   } else if (!waits_since_) {
     waits_since_ = now;
-    decision.lines.push_back(fmt::format("{}; waiting for more, up to {} s (--elastic-timeout); "
-                                         "hosts: {}",
-                                         lack, limits_.wait.count(), describe_hosts(now)));
+    decision.lines.push_back(
+        fmt::format("{}; waiting for more, up to {} s (--elastic-timeout); "
+                    "hosts: {}",
+                    lack, limits_.wait.count(), describe_hosts(now)));
   } else if (now - *waits_since_ >= limits_.wait) {
     decision.gives_up = fmt::format("{}, after {} s (--elastic-timeout); hosts: {}", lack,
                                     limits_.wait.count(), describe_hosts(now));
@@ -158,9 +158,8 @@ void Roster::await_least(bool grows, Time now, Decision& decision) {
 }
 
 int Roster::size() const {
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const auto& item) {
-    return !item.second.is_leaving;
-  }));
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                        [](const auto& item) { return !item.second.is_leaving; }));
 }
 
 std::vector<Place> Roster::places() const {

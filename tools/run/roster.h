@@ -34,11 +34,11 @@ class Roster {
   using Time = Blacklist::Time;
 
   struct Limits {
-    int first = 0;             ///< processes until the program is known to be elastic
-    int least = 0;             ///< --min-np
-    int most = 0;              ///< --max-np
-    int restarts = 0;          ///< --restarts, for the whole job
-    bool finds_hosts = false;  ///< further hosts may come: --host-discovery
+    int first = 0;                   ///< processes until the program is known to be elastic
+    int least = 0;                   ///< --min-np
+    int most = 0;                    ///< --max-np
+    int restarts = 0;                ///< --restarts, for the whole job
+    bool finds_hosts = false;        ///< further hosts may come: --host-discovery
     std::chrono::seconds wait = {};  ///< --elastic-timeout
     Mapping mapping = Mapping::kSlot;
   };
@@ -53,8 +53,8 @@ class Roster {
 
   struct Decision {
     std::vector<Place> start = {};
-    std::vector<int> end = {};             ///< processes to be asked to end
-    std::vector<std::string> lines = {};   ///< what was decided, for people
+    std::vector<int> end = {};                 ///< processes to be asked to end
+    std::vector<std::string> lines = {};       ///< what was decided, for people
     std::optional<std::string> gives_up = {};  ///< why the job ends
   };
 
@@ -107,7 +107,7 @@ class Roster {
   int restarts_left_;
   std::vector<Host> hosts_;
   Blacklist blacklist_ = {};
-  std::map<int, Member> members_ = {};   ///< living processes, by number
+  std::map<int, Member> members_ = {};     ///< living processes, by number
   std::map<std::string, int> spent_ = {};  ///< by host: slots that are not used again
   int next_process_ = 0;
   bool is_over_ = false;
