@@ -8,7 +8,7 @@ import services
 from ways import cluster, environment, folder, program
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools" / "run"))
-from elastic_jobs import Hosts, Job  # noqa: E402
+from elastic_jobs import Hosts, Job, command_of  # noqa: E402
 
 SSH = []
 RECORDINGS = "/dev/shm"  # each host has its own
@@ -22,9 +22,8 @@ def start(command, **settings):
     return cluster().hosts[0].start(*command, **settings)
 
 
-def left_on(host):
-    """What a job has left on a host."""
-    return host.run("sh", "-c", f"ls {RECORDINGS} | grep kolo-flight; pgrep -a elastic_worker").stdout
+def recordings_on(host):
+    return host.run("sh", "-c", f"ls {RECORDINGS} | grep kolo-flight").stdout
 
 
 class Elastic(unittest.TestCase):
@@ -36,8 +35,8 @@ class Elastic(unittest.TestCase):
 
     def start(self, *options, **variables):
         settings = {"KOLO_FLIGHT_RECORDER": RECORDINGS, "KOLO_HEARTBEAT_TIMEOUT": "3"} | variables
-        job = Job([program("kolo_run"), "--agent", " ".join(SSH), "--bind", "none", *options, program("worker"),
-                   str(self.stop)], start, env=environment(**settings))
+        job = Job([program("kolo_run"), "--agent", " ".join(SSH), "--bind", "none", *options,
+                   *command_of(program("worker"), self.stop)], start, env=environment(**settings))
         self.addCleanup(job.close)
         return job
 
@@ -45,7 +44,9 @@ class Elastic(unittest.TestCase):
         self.stop.touch()
         job.end(self)
         for host in cluster().hosts:
-            self.assertEqual(left_on(host), "", job.text)
+            self.assertEqual(recordings_on(host), "", job.text)
+            services.wait_for(lambda host=host: host.run("pgrep", "elastic_worker").returncode != 0,
+                              f"the end of all ranks on {host.name}")
 
     def test_a_rank_on_another_host_is_killed(self):
         job = self.start("-H", "kolohost0:1,kolohost1:2", "--min-np", "2", "--restarts", "1")
@@ -75,6 +76,19 @@ class Elastic(unittest.TestCase):
                    r"\(0 more restarts\); kolohost1 is not used for 5 s, after 1 failure in a row there")
         job.await_world("kolohost0", "kolohost2", after=first)
         self.finish(job)
+
+    def test_a_host_on_which_the_program_fails(self):
+        job = self.start("-H", "kolohost0:1,kolohost1:1", "--min-np", "1", "sh", "-c",
+                         '[ $(uname -n) != kolohost1 ] || exit 7; exec "$@"', "sh")
+        job.expect(r"process 1 on kolohost1 .* ended with exit status 7; the other 1 go on; kolohost1 is not used for 5 s")
+        job.await_world("kolohost0")
+        self.finish(job)
+
+    def test_hosts_that_let_nobody_in(self):
+        job = self.start("-H", "kolohost8:1,kolohost9:1", "--min-np", "1", "--elastic-timeout", "7")
+        job.end(self, 124)
+        self.assertIn("kolohost9 is not used for 10 s, after 2 failures in a row there", job.text)
+        self.assertIn("0 of at least 1 (--min-np) processes are there, after 7 s (--elastic-timeout)", job.text)
 
     def test_hosts_come_and_go(self):
         self.hosts.set("kolohost0:1")

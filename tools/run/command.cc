@@ -179,7 +179,10 @@ Command command_on(const JobDescription& job, const std::string& host, std::stri
   Command command{.arguments = job.agent, .input = std::move(script), .is_remote = true};
   if (is_ssh(job.agent)) {
     // Nobody can answer a question. ssh takes the first value of an option that is given twice.
-    for (const char* option : {"BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=30"}) {
+    // After three intervals without an answer the host is lost, and an elastic job goes on.
+    const char* const interval =
+        job.is_elastic ? "ServerAliveInterval=10" : "ServerAliveInterval=30";
+    for (const char* option : {"BatchMode=yes", "ConnectTimeout=30", interval}) {
       command.arguments.insert(command.arguments.end(), {"-o", option});
     }
   }

@@ -52,7 +52,7 @@ class Discovery {
   bool is_late_ = false;
   UniqueDescriptor out_ = {};  ///< files in memory that take what the run prints
   UniqueDescriptor error_ = {};
-  Clock::time_point due_ = {};  ///< of the next run, or of the end of this one
+  Clock::time_point due_ = {};  ///< next run, or end of this one
   std::optional<std::vector<Host>> found_ = {};
   std::string failure_ = {};
   std::string reported_ = {};

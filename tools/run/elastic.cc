@@ -1,5 +1,6 @@
 #include "tools/run/elastic.h"
 
+#include "tools/run/plan.h"
 #include "tools/run/same_host.h"
 
 #include <fmt/format.h>
@@ -8,6 +9,12 @@
 #include <iterator>
 
 namespace kolo::run {
+namespace {
+
+/// Interval between looks at the hosts and the world while no process ends.
+constexpr std::chrono::milliseconds kLook(100);
+
+}  // namespace
 
 Elastic::Elastic(ElasticOptions options, std::vector<Host> hosts, TcpStoreServer& lobby)
     : options_(std::move(options)), lobby_(lobby), roster_(options_.limits, std::move(hosts)) {
@@ -23,6 +30,9 @@ void Elastic::begin(const std::vector<Place>& places) {
 Elastic::Orders Elastic::orders() {
   Orders orders;
   const auto now = Clock::now();
+  if (!has_changed_ && now < next_look_) return orders;
+  has_changed_ = false;
+  next_look_ = now + kLook;
   if (discovery_) look_for_hosts(now, orders);
   const std::vector<int> members = lobby_.members();
   const std::set<int> world(members.begin(), members.end());
@@ -64,10 +74,24 @@ void Elastic::look_for_hosts(Clock::time_point now, Orders& orders) {
   auto hosts = discovery_->take_hosts();
   if (!hosts || *hosts == listed_) return;
   listed_ = *hosts;
-  roster_.set_hosts(known_hosts(*std::move(hosts), options_.by_ssh, orders.lines));
+  std::vector<Host> known = known_hosts(*std::move(hosts), options_.by_ssh, orders.lines);
+  const auto here =
+      std::find_if(known.begin(), known.end(), [](const Host& host) { return host.is_here; });
+  const Status fits =
+      here == known.end() ? Status() : check_number(std::min(here->slots, options_.limits.most));
+  if (fits.ok()) {
+    roster_.set_hosts(std::move(known));
+  } else {
+    orders.lines.push_back(fits.error().message + "; the last list of hosts stays");
+  }
+}
+
+void Elastic::take_child(pid_t pid, int status) {
+  if (discovery_ && discovery_->take_end(pid, status)) has_changed_ = true;
 }
 
 bool Elastic::note_end(const Process& process, Roster::End end, std::string& line) {
+  has_changed_ = true;
   const int number = process.place.process;
   const bool is_done = end == Roster::End::kDone;
   const bool was_in_world = lobby_.is_in_world(number);
@@ -88,8 +112,10 @@ bool Elastic::note_end(const Process& process, Roster::End end, std::string& lin
   const int left = roster_.size();
   const bool is_elastic = lobby_.is_elastic();
   // A host may be unfit for the program: the others can begin without it.
-  const bool is_host = end != Roster::End::kFailed || roster_.has_other_host(process.place.host);
-  if (!is_elastic && (had_world || !is_host)) {
+  const bool is_host =
+      end == Roster::End::kNoLogin ||
+      (!had_world && (end == Roster::End::kCut || roster_.has_other_host(process.place.host)));
+  if (!is_elastic && !is_host) {
     line += ", and the program has not called kolo::elastic::run()";
     return false;
   }

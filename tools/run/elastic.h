@@ -47,7 +47,7 @@ class Elastic {
   /// A process has ended; `end`: how. Returns whether the job goes on. `line`: why, for people.
   bool note_end(const Process& process, Roster::End end, std::string& line);
   /// See Discovery::take_end().
-  bool take_child(pid_t pid, int status) { return discovery_ && discovery_->take_end(pid, status); }
+  void take_child(pid_t pid, int status);
 
   /// A rank has done its training, so that nothing more is to be started.
   bool is_over() const { return is_over_; }
@@ -65,6 +65,8 @@ class Elastic {
   std::optional<Discovery> discovery_ = {};
   std::vector<Host> listed_ = {};  ///< as the discovery has named them last
   std::set<int> killed_ = {};      ///< processes that came too late
+  bool has_changed_ = true;        ///< since the last orders
+  Clock::time_point next_look_ = {};
   bool is_over_ = false;
 };
 

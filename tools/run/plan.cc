@@ -200,7 +200,7 @@ Status place_first(const Options& options, Plan& plan) {
     const auto host =
         std::find_if(plan.hosts.begin(), plan.hosts.end(),
                      [&](const Host& candidate) { return candidate.name == place.host; });
-    place.local_size = host->slots;
+    place.local_size = std::min(host->slots, limits.most);
   }
   // Ranks that wait for the next world wait no less than kolo-run does.
   plan.job.set.push_back(
@@ -317,7 +317,8 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
   return {};
 }
 
-/// Refuses a mistyped number: so many processes would stop the whole system.
+}  // namespace
+
 Status check_number(int here) {
   constexpr const char* kLimits[] = {"kernel.pid_max", "kernel.threads-max"};
   for (const std::string limit : kLimits) {
@@ -331,8 +332,6 @@ Status check_number(int here) {
   }
   return {};
 }
-
-}  // namespace
 
 int free_port() {
   const auto listener = listen_at({"127.0.0.1", 0});
@@ -365,14 +364,13 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
 
 Status complete_plan(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_TRY(plan_devices(options, environment, plan));
-  const auto here = static_cast<int>(std::count_if(plan.places.begin(), plan.places.end(),
-                                                   [](const Place& p) { return p.is_here; }));
-  KOLO_TRY(check_number(here));
-  if (here > 0) {
-    const auto cores = usable_cores();
-    plan.job.threads = threads_of_rank(here, cores);
-    KOLO_TRY(cores_of_rank(options.bind, 0, here, cores));
-  }
+  const auto here = std::find_if(plan.places.begin(), plan.places.end(),
+                                 [](const Place& place) { return place.is_here; });
+  if (here == plan.places.end()) return {};
+  KOLO_TRY(check_number(here->local_size));
+  const auto cores = usable_cores();
+  plan.job.threads = threads_of_rank(here->local_size, cores);
+  KOLO_TRY(cores_of_rank(options.bind, 0, here->local_size, cores));
   return {};
 }
 

@@ -26,6 +26,9 @@ struct Plan {
   std::chrono::seconds time_to_meet = {};
 };
 
+/// Refuses a mistyped number of ranks of this host: so many would stop the whole system.
+Status check_number(int here);
+
 /// A port that was free a moment ago.
 int free_port();
 

@@ -73,7 +73,7 @@ Roster::Decision Roster::decide(const std::set<int>& world, bool grows, Time now
   }
   if (is_over_) return decision;
   end_surplus(world, decision);
-  start_missing(grows, now, decision);
+  start_missing(!world.empty(), grows, now, decision);
   await_least(grows, now, decision);
   return decision;
 }
@@ -121,7 +121,9 @@ void Roster::end_surplus(const std::set<int>& world, Decision& decision) {
   }
 }
 
-void Roster::start_missing(bool grows, Time now, Decision& decision) {
+void Roster::start_missing(bool has_world, bool grows, Time now, Decision& decision) {
+  // A new process would train alone, beside a program that does not wait for it.
+  if (has_world && !grows) return;
   std::map<std::string, std::vector<int>> by_host;
   for (int left = missing(grows); left > 0; --left) {
     const Host* const host = choose(now);
@@ -231,7 +233,7 @@ Place Roster::place_on(const Host& host) {
   place.rank = lowest_free(ranks);
   place.host = host.name;
   place.local_rank = lowest_free(local_ranks);
-  place.local_size = std::max(host.slots, place.local_rank + 1);
+  place.local_size = std::max(std::min(host.slots, limits_.most), place.local_rank + 1);
   place.is_here = host.is_here;
   place.process = next_process_++;
   members_[place.process] = {place};

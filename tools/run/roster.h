@@ -34,7 +34,7 @@ class Roster {
   using Time = Blacklist::Time;
 
   struct Limits {
-    int first = 0;                   ///< processes until the program is known to be elastic
+    int first = 0;                   ///< processes until others may join
     int least = 0;                   ///< --min-np
     int most = 0;                    ///< --max-np
     int restarts = 0;                ///< --restarts, for the whole job
@@ -69,12 +69,13 @@ class Roster {
   /// The training is over: nothing more is started.
   void finish() { is_over_ = true; }
 
-  /// `world`: processes of the present world. `grows`: more than Limits::first may join.
+  /// `world`: processes of the present world. `grows`: the program is known to be elastic, so that
+  /// processes may join it.
   Decision decide(const std::set<int>& world, bool grows, Time now);
 
   /// Processes that live and were not asked to end.
   int size() const;
-  std::vector<Place> places() const;  ///< of all that live
+  std::vector<Place> places() const;  ///< all that live
   /// Whether enough processes live without this host's.
   bool has_other_host(const std::string& host) const;
   int restarts_left() const { return restarts_left_; }
@@ -94,7 +95,7 @@ class Roster {
   };
 
   void end_surplus(const std::set<int>& world, Decision& decision);
-  void start_missing(bool grows, Time now, Decision& decision);
+  void start_missing(bool has_world, bool grows, Time now, Decision& decision);
   void await_least(bool grows, Time now, Decision& decision);
   /// How many more processes the job may have.
   int missing(bool grows) const;

@@ -11,6 +11,11 @@ LIMIT = 90  # seconds for anything to happen
 WORLD = re.compile(r"world (\d+): process (\d+) \(pid (\d+)\) is rank (\d+) of (\d+) on (\S+)")
 
 
+def command_of(worker, stop):
+    """elastic_worker, which trains until the file `stop` is there."""
+    return ["sh", "-c", 'exec "$0" "$1" "$KOLO_PROCESS"', worker, str(stop)]
+
+
 class Hosts:
     """A program for --host-discovery that prints what set() was told last."""
 

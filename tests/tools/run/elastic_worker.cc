@@ -1,7 +1,7 @@
 // A training job that knows how many steps were made: each takes 1 from a weight that starts at 0.
 // It trains until a file is there. kolo_run_elastic_test and tests/cluster start it by kolo-run.
 //
-//   kolo-run -np 2 --min-np 1 elastic_worker /tmp/stop
+//   kolo-run -np 2 --min-np 1 sh -c 'exec elastic_worker /tmp/stop $KOLO_PROCESS'
 //
 // It prints a line each time a world stands ("world …"), and "done …" at the end. After SIGTERM it
 // says "saved …" at the next step, as a program that writes a checkpoint, and ends with 0.
@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <stdexcept>
 #include <thread>
 
 namespace {
@@ -33,7 +34,7 @@ void say(const char* format, Values... values) {
   if (::write(STDOUT_FILENO, line.data(), static_cast<std::size_t>(size)) != size) std::_Exit(98);
 }
 
-int train(const char* stop) {
+int train(const char* stop, const char* process) {
   torch::nn::Linear model(torch::nn::LinearOptions(1, 1).bias(false));
   torch::nn::init::zeros_(model->weight);
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 1.0),
@@ -41,7 +42,6 @@ int train(const char* stop) {
   kolo::elastic::State state({.module = model.get(), .optimizer = &optimizer});
   std::array<char, 256> host = {};
   ::gethostname(host.data(), host.size() - 1);
-  const char* const process = std::getenv("KOLO_PROCESS");
   const auto check = [&] {
     const auto progress = static_cast<double>(state.progress());
     if (model->weight.item<double>() == -progress) return;
@@ -77,7 +77,8 @@ int main(int argc, char** argv) {
     std::signal(SIGTERM, ask);
     kolo::init(argc, argv);
     at::set_num_threads(1);
-    return train(argv[1]);
+    if (argc != 3) throw std::invalid_argument("usage: elastic_worker FILE PROCESS");
+    return train(argv[1], argv[2]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "pid %d: %s\n", ::getpid(), kolo::reason_of(error).c_str());
     return 1;

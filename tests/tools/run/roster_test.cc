@@ -99,6 +99,17 @@ TEST_F(RosterTest, AJobGrowsOnceTheProgramIsKnownToBeElastic) {
   EXPECT_EQ(decision.start[0].local_size, 2);
 }
 
+TEST_F(RosterTest, NothingStartsBesideAProgramThatIsNotKnownToBeElastic) {
+  begin({.first = 2, .least = 1, .most = 2}, "a:1\nb:1");
+  world_ = {0};
+  grows_ = false;
+  end(1, End::kNoLogin);
+  now_ += Blacklist::kCoolDown;
+  EXPECT_THAT(decide().start, IsEmpty()) << "it would train alone";
+  world_.clear();
+  EXPECT_THAT(hosts_of(decide().start), ElementsAre("b")) << "the first world is still to come";
+}
+
 TEST_F(RosterTest, MappingByNodeTakesTheEmptiestHost) {
   begin({.first = 1, .least = 1, .most = 4, .mapping = Mapping::kNode}, "a:4\nb:4\nc:4");
   EXPECT_THAT(hosts_of(decide().start), ElementsAre("b", "c", "a"));
