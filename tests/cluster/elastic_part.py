@@ -57,6 +57,19 @@ class Elastic(unittest.TestCase):
         job.await_world("kolohost0", "kolohost1", "kolohost1", after=first)
         self.finish(job)
 
+    def test_a_rank_on_another_host_is_stopped(self):
+        job = self.start("-H", "kolohost0:1,kolohost1:1", "--min-np", "1", "--restarts", "1", "--patience", "3")
+        first, members = job.await_world("kolohost0", "kolohost1")
+        host = cluster().hosts[1]
+        host.run("kill", "-STOP", str(members[1][0]))
+        job.expect(r"the others have waited 3 s \(--patience\) for process 1 on kolohost1; killing it")
+        _, members = job.await_world("kolohost0", "kolohost1", after=first)
+        self.assertEqual(sorted(members), [0, 2])
+        # What ends the stopped rank there leaves the new one alone: each has a shell and a guard.
+        services.wait_for(lambda: host.run("pgrep", "-cf", "^sh -s").stdout.strip() == "2", "the end of the old rank")
+        self.finish(job)
+        job.expect("done: process 2")
+
     def test_a_host_whose_network_is_cut_and_comes_back(self):
         job = self.start("-H", "kolohost0:1,kolohost1:1,kolohost2:1", "--min-np", "2", "--patience", "3")
         first, _ = job.await_world("kolohost0", "kolohost1", "kolohost2")

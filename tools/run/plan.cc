@@ -101,6 +101,12 @@ std::string ranks_variable(const Options& options, const Environment& environmen
   return environment.get(name).value_or("");
 }
 
+/// KOLO_INIT_TIMEOUT of the ranks, in seconds.
+int init_timeout(const Options& options, const Environment& environment) {
+  return parse_count(ranks_variable(options, environment, "KOLO_INIT_TIMEOUT"))
+      .value_or(kDefaultInitTimeout);
+}
+
 /// Empty if none is given.
 Result<std::string> secret_of(const Options& options, const Environment& environment) {
   if (!options.secret_file.empty()) return read_secret_file(options.secret_file);
@@ -171,14 +177,13 @@ Roster::Limits limits_of(const Options& options, const Environment& environment)
   Roster::Limits limits = options.elastic.limits;
   limits.finds_hosts = !options.elastic.discovery.empty();
   limits.mapping = options.mapping;
-  if (limits.wait.count() > 0) return limits;
-  const auto given = parse_count(ranks_variable(options, environment, "KOLO_INIT_TIMEOUT"));
-  limits.wait = std::chrono::seconds(given.value_or(kDefaultInitTimeout));
+  if (limits.wait.count() == 0)
+    limits.wait = std::chrono::seconds(init_timeout(options, environment));
   return limits;
 }
 
 /// Takes the first processes of an elastic job, and completes its limits.
-Status place_first(const Options& options, Plan& plan) {
+Status place_first(const Options& options, const Environment& environment, Plan& plan) {
   Roster::Limits& limits = plan.elastic.limits;
   int slots = 0;
   for (const Host& host : plan.hosts) slots += host.slots;
@@ -203,8 +208,9 @@ Status place_first(const Options& options, Plan& plan) {
     place.local_size = std::min(host->slots, limits.most);
   }
   // Ranks that wait for the next world wait no less than kolo-run does.
-  plan.job.set.push_back(
-      fmt::format("KOLO_INIT_TIMEOUT={}", (limits.wait + kBeforeRanksGiveUp).count()));
+  const auto wait = limits.wait + kBeforeRanksGiveUp;
+  if (wait > std::chrono::seconds(init_timeout(options, environment)))
+    plan.job.set.push_back(fmt::format("KOLO_INIT_TIMEOUT={}", wait.count()));
   return {};
 }
 
@@ -220,7 +226,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   plan.elastic.by_ssh = !is_foreign && is_ssh(plan.job.agent);
   plan.hosts = known_hosts(std::move(plan.hosts), is_listed && plan.elastic.by_ssh, plan.warnings);
   if (plan.job.is_elastic) {
-    KOLO_TRY(place_first(options, plan));
+    KOLO_TRY(place_first(options, environment, plan));
   } else {
     KOLO_ASSIGN(plan.places, place_ranks(plan.hosts, options.ranks, options.mapping));
   }
@@ -354,8 +360,8 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
   }
   KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
                                           : plan_node(options, environment, plan));
-  const auto given = parse_count(ranks_variable(options, environment, "KOLO_INIT_TIMEOUT"));
-  plan.time_to_meet = std::chrono::seconds(std::max(kDefaultInitTimeout, given.value_or(0)));
+  plan.time_to_meet =
+      std::chrono::seconds(std::max(kDefaultInitTimeout, init_timeout(options, environment)));
   plan.job.bind = options.bind;
   std::error_code unknown;
   plan.job.self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
