@@ -58,7 +58,11 @@ class Elastic(unittest.TestCase):
         self.finish(job)
 
     def test_a_rank_on_another_host_is_stopped(self):
-        job = self.start("-H", "kolohost0:1,kolohost1:1", "--min-np", "1", "--restarts", "1", "--patience", "3")
+        """It ends late, when what ends it sees the new rank beside it."""
+        up = f"{self.stop}.up"
+        job = self.start("-H", "kolohost0:1,kolohost1:1", "--min-np", "1", "--restarts", "1", "--patience", "3", "sh",
+                         "-c", f'[ $KOLO_PROCESS != 2 ] || touch {up}; [ $KOLO_PROCESS = 1 ] || exec "$@"; '
+                         f'trap "" TERM; "$@"; until [ -e {up} ]; do sleep .1; done; exit 3', "sh")
         first, members = job.await_world("kolohost0", "kolohost1")
         host = cluster().hosts[1]
         host.run("kill", "-STOP", str(members[1][0]))
