@@ -146,7 +146,7 @@ Result<Identity> identity_for(const Method& method, const std::string& why,
 
 /// For kolo-run's own use: it numbers the processes, and tells them their ranks when they meet.
 Result<RendezvousMethod> in_elastic_job(const Method& method, const std::string& why,
-                                        const Config& config, const Environment& environment) {
+                                        const Config& config) {
   if (config.process < 0) {
     return KOLO_ERROR(kInvalidArgument,
                       "{}, but KOLO_PROCESS is not set: this method is kolo-run's own, for jobs "
@@ -156,7 +156,6 @@ Result<RendezvousMethod> in_elastic_job(const Method& method, const std::string&
   RendezvousMethod way = way_by(Meeting::kElastic, "elastic", why);
   KOLO_ASSIGN(way.endpoint, parse_endpoint(method.rest));
   way.rank = static_cast<int>(config.process);
-  way.local_rank = local_rank_of_launcher(environment);
   return way;
 }
 
@@ -284,7 +283,7 @@ Result<RendezvousMethod> choose(const RendezvousRequest& request, const Config& 
     KOLO_ASSIGN(const Method method, parse_method(text));
     const std::string why =
         fmt::format("{} is {}", by_options ? "InitOptions::init_method" : "KOLO_INIT_METHOD", text);
-    if (method.scheme == "elastic") return in_elastic_job(method, why, config, environment);
+    if (method.scheme == "elastic") return in_elastic_job(method, why, config);
     return by_method(method, why, stated, environment);
   }
   if (stated) return over_tcp(environment, *stated, "env", stated->source + " are given");

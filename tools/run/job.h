@@ -41,7 +41,8 @@ class Job {
       : description_(std::move(description)), options_(std::move(options)) {}
 
   /// Returns the exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
-  /// timeout. kInvalidArgument if a rank could not be started; no rank is left running then.
+  /// timeout and where an elastic job can have no world any more. kInvalidArgument if a rank could
+  /// not be started; no rank is left running then.
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
   /// After run(): the rank that ended the job, also one that could not be started.
   std::optional<int> first_failed() const { return first_failed_; }
@@ -87,7 +88,7 @@ class Job {
 
   void reap();
   void take_end(Rank& rank, int status);
-  Roster::End end_of(Rank& rank) const;
+  Roster::End end_of(const Rank& rank) const;
   /// Starts and ends what an elastic job needs now.
   void follow_orders();
   Rank* find(int process);

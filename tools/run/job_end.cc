@@ -158,7 +158,7 @@ void Job::take_end(Rank& rank, int status) {
   if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
 }
 
-Roster::End Job::end_of(Rank& rank) const {
+Roster::End Job::end_of(const Rank& rank) const {
   const Process& process = rank.process;
   if (rank.is_dismissed) return Roster::End::kAsked;
   const int code = exit_code_of(process.status);
@@ -264,7 +264,10 @@ void Job::keep_deadlines() {
     }
   }
   for (Rank& rank : ranks_) {
-    if (is_due(rank.kill_at)) send_signal(rank.process, SIGKILL);
+    if (is_due(rank.kill_at)) {
+      rank.kill_at.reset();
+      send_signal(rank.process, SIGKILL);
+    }
     look_after_rest(rank);
   }
   if (is_due(kill_at_)) {

@@ -316,7 +316,8 @@ void warn_of_secret(Options& options) {
       "KOLO_SECRET in the environment, or give --secret-file");
 }
 
-void check_elastic(const CLI::App& app, const Options& options) {
+void check_elastic(const CLI::App& app, const Raw& raw) {
+  const Options& options = raw.options;
   const ElasticOptions& elastic = options.elastic;
   const bool has_list = !options.hosts.empty() || !options.hostfile.empty();
   if (elastic.limits.least == 0) {
@@ -327,10 +328,11 @@ void check_elastic(const CLI::App& app, const Options& options) {
     }
     return;
   }
-  if (options.is_foreign() || options.nodes > 1) {
+  if (options.is_foreign() || options.nodes > 1 || raw.standalone ||
+      !options.ranks_per_node.empty()) {
     throw CLI::ValidationError(
         "--min-np is for ranks that one kolo-run starts, here or by ssh: give neither --launcher "
-        "srun or mpirun nor --nnodes");
+        "srun or mpirun, nor --nnodes, --nproc-per-node and --standalone");
   }
   if (elastic.limits.most > 0 &&
       elastic.limits.most < std::max(options.ranks, elastic.limits.least)) {
@@ -340,16 +342,16 @@ void check_elastic(const CLI::App& app, const Options& options) {
                                                : fmt::format("--min-np {}", elastic.limits.least)));
   }
   if (elastic.discovery.empty()) return;
-  if (has_list || options.launcher == "local" || !options.ranks_per_node.empty()) {
+  if (has_list || options.launcher == "local") {
     throw CLI::ValidationError(
         "--host-discovery says which hosts there are, here and elsewhere: give neither -H, "
-        "--hostfile, --launcher local nor --nproc-per-node with it");
+        "--hostfile nor --launcher local with it");
   }
 }
 
 void check_manner(const CLI::App& app, Raw& raw) {
   Options& options = raw.options;
-  check_elastic(app, options);
+  check_elastic(app, raw);
   if (options.is_foreign() && app.count("--master-port") > 0) {
     throw CLI::ValidationError(
         fmt::format("--master-port is where kolo-run listens; with --launcher {} it does not",

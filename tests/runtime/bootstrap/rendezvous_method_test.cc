@@ -312,17 +312,6 @@ TEST(RendezvousMethod, TheJobIsNamedByWhatStartedIt) {
   EXPECT_EQ(find(kSlurm)->job, "slurm 7.0") << "of the step";
 }
 
-TEST(RendezvousMethod, AProcessOfAnElasticJobKnowsItsLocalRankForItsDevice) {
-  const auto way = find({{"KOLO_INIT_METHOD", "elastic://a:1"},
-                         {"KOLO_PROCESS", "7"},
-                         {"KOLO_RANK", "1"},
-                         {"KOLO_SIZE", "2"},
-                         {"KOLO_LOCAL_RANK", "1"}});
-  ASSERT_TRUE(way.ok()) << way.error().message;
-  EXPECT_EQ(way->rank, 7) << "the process's number";
-  EXPECT_EQ(way->local_rank, 1);
-}
-
 TEST(RendezvousMethod, RankZeroOnAnotherNodeThanTheFirstSaysSo) {
   Variables first = kSlurm;
   first["SLURM_PROCID"] = "0";
