@@ -54,6 +54,11 @@ set_tests_properties(kolo_run_waits PROPERTIES COST 500)
 kolo_add_test(strays_tests LABELS tools SOURCES tools/run/strays_test.cc
   ${PROJECT_SOURCE_DIR}/tools/run/read_text.cc
   ${PROJECT_SOURCE_DIR}/tools/run/strays.cc)
+kolo_add_test(roster_tests LABELS tools SOURCES tools/run/roster_test.cc
+  ${PROJECT_SOURCE_DIR}/tools/run/blacklist.cc
+  ${PROJECT_SOURCE_DIR}/tools/run/placement.cc
+  ${PROJECT_SOURCE_DIR}/tools/run/read_text.cc
+  ${PROJECT_SOURCE_DIR}/tools/run/roster.cc)
 add_executable(endless_probe tools/run/endless_probe.cc)
 kolo_configure_target(endless_probe)
 target_link_libraries(endless_probe PRIVATE kolo::kolo)
@@ -111,6 +116,10 @@ endif()
 if(TARGET mnist)
   list(APPEND cluster_parts digits losses)
   list(APPEND cluster_options --digits $<TARGET_FILE:mnist> --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
+endif()
+if(KOLO_HAS_TORCH)
+  list(APPEND cluster_parts elastic)
+  list(APPEND cluster_options --worker $<TARGET_FILE:elastic_worker>)
 endif()
 foreach(part IN LISTS cluster_parts)
   add_test(NAME cluster_${part} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/cluster/cluster_test

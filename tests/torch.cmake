@@ -59,6 +59,11 @@ if(KOLO_HAS_TORCH)
       --faults 10 ${chaos_${of}_options})
     set_tests_properties(chaos_${of} PROPERTIES TIMEOUT 300 LABELS torch PROCESSORS 3)
   endforeach()
+  # Elastic jobs by kolo-run, whose slots come and go.
+  kolo_add_torch_program(elastic_worker tools/run/elastic_worker.cc)
+  add_test(NAME kolo_run_elastic COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/kolo_run_elastic_test
+    --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:elastic_worker>)
+  set_tests_properties(kolo_run_elastic PROPERTIES TIMEOUT 300 LABELS torch PROCESSORS 3)
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/shared_gradients_test.cc)

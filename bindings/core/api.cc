@@ -200,13 +200,16 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
   }
   auto transport = *std::move(opened);
   const DeviceWish wish{.knob = config.device, .option = options.device};
-  const auto open_device = [wish, announced = way.local_rank](
+  const bool is_elastic = way.meeting == Meeting::kElastic;
+  const auto open_device = [wish, is_elastic, announced = way.local_rank](
                                const World& world,
                                std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
     const Accelerators visible = find_accelerators();
     DeviceWish mine = wish;
-    // A world of one does not know the other processes that its launcher started beside it.
-    mine.local_rank = world.size() == 1 ? announced.value_or(0) : world.local_rank();
+    // A world of one does not know the other processes that its launcher started beside it. In an
+    // elastic job others of the host may come later.
+    const bool by_launcher = world.size() == 1 || (is_elastic && announced);
+    mine.local_rank = by_launcher ? announced.value_or(0) : world.local_rank();
     KOLO_ASSIGN(const std::optional<int> ordinal, choose_device(mine, visible));
     reason = visible.count > 0 ? "KOLO_DEVICE is cpu" : visible.reason;
     if (!ordinal) return std::unique_ptr<Accelerator>();

@@ -12,6 +12,7 @@
 // - A world is convened when every living member of the world before has arrived, so that none is
 //   left behind, and at least `least` processes are there. The first world waits for all processes
 //   that were started.
+// - A process that the launcher has seen end, as one on a host that is cut off, comes back in vain.
 // - Members keep their order; newcomers follow.
 #pragma once
 
@@ -38,7 +39,11 @@ class Lobby {
   std::optional<std::vector<int>> convene();
 
   int generation() const { return generation_; }
+  /// The launcher has started it, and has not seen it end.
+  bool is_living(int process) const { return living_.count(process) > 0; }
   bool is_member(int process) const;
+  /// The present world, by rank.
+  const std::vector<int>& members() const { return members_; }
   /// Number of waiting processes that the present world does not have.
   int newcomers() const;
   /// Whether none of the present world's members lives: what they knew is lost.
@@ -49,8 +54,6 @@ class Lobby {
   int lacking() const;
 
  private:
-  bool is_living(int process) const { return living_.count(process) > 0; }
-
   int least_;
   int generation_ = 0;
   std::set<int> living_;

@@ -61,6 +61,8 @@ class TcpStoreServer {
   void note_start(int process);
   void note_end(int process, bool is_done);
   bool is_in_world(int process) const;
+  /// Processes of the present world by rank, also those that have ended; empty before the first.
+  std::vector<int> members() const;
   /// No member of the present world lives.
   bool has_lost_world() const;
   /// Whether the program runs within kolo::elastic::run(): otherwise a lost rank ends the job.

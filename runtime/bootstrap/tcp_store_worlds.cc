@@ -13,6 +13,19 @@ namespace kolo {
 
 using std::chrono::seconds;
 
+namespace {
+
+/// For a process that the launcher has seen end although it lives, as when the connection to its
+/// host broke. What it knows may differ from what the others know.
+Fields refuse_lost(int process) {
+  return error_reply(KOLO_ERROR(kAborted,
+                                "kolo-run has taken process {} for lost, and the others go on "
+                                "without it; see what kolo-run wrote",
+                                process));
+}
+
+}  // namespace
+
 void TcpStoreServer::note_start(int process) {
   const std::lock_guard lock(mutex_);
   lobby_->start(process);
@@ -29,6 +42,11 @@ void TcpStoreServer::note_end(int process, bool is_done) {
 bool TcpStoreServer::is_in_world(int process) const {
   const std::lock_guard lock(mutex_);
   return lobby_->is_member(process);
+}
+
+std::vector<int> TcpStoreServer::members() const {
+  const std::lock_guard lock(mutex_);
+  return lobby_->members();
 }
 
 bool TcpStoreServer::has_lost_world() const {
@@ -49,6 +67,10 @@ std::vector<int> TcpStoreServer::late(seconds patience) const {
 
 void TcpStoreServer::await_world(Connection& connection, bool is_new) {
   const std::lock_guard lock(mutex_);
+  if (!lobby_->is_living(*connection.process)) {
+    connection.send(to_frame(refuse_lost(*connection.process)));
+    return;
+  }
   if (!is_new || lobby_->generation() == 0 || lobby_->is_member(*connection.process)) {
     lobby_->arrive(*connection.process);
     connection.awaits_world = true;
@@ -60,6 +82,11 @@ void TcpStoreServer::await_world(Connection& connection, bool is_new) {
 void TcpStoreServer::convene() {
   if (!lobby_) return;
   const std::lock_guard lock(mutex_);
+  for (Connection& c : connections_) {
+    if (!c.awaits_world || lobby_->is_living(*c.process)) continue;
+    c.awaits_world = false;
+    c.send(to_frame(refuse_lost(*c.process)));
+  }
   const auto world = lobby_->convene();
   // The first world has the time that init() has.
   auto missing = lobby_->generation() > 0 ? lobby_->missing() : std::vector<int>();

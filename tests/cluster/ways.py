@@ -23,7 +23,7 @@ SHARED = {}
 
 def prepare(cluster, options):
     SHARED.update(cluster=cluster, **{name: os.path.abspath(value) for name, value in vars(options).items()
-                                      if name in ("kolo_run", "probe", "digits", "data", "python", "peers") and value})
+                                      if name in ("kolo_run", "probe", "digits", "data", "python", "peers", "worker") and value})
 
 
 def cluster():

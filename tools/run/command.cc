@@ -47,7 +47,7 @@ echo '{login}'
 strays() {{
   any=1
   for file in $(grep -lsF {method} /proc/[0-9]*/environ); do
-    tr '\0' '\n' <"$file" | grep -qxF KOLO_RANK={rank} || continue
+    tr '\0' '\n' <"$file" | grep -qxF {own} || continue
     pid=${{file#/proc/}}
     kill -s "$1" "${{pid%/environ}}" && any=0
   done
@@ -115,7 +115,8 @@ std::string remote_script(const JobDescription& job, const Place& place,
                      arg("directory", quoted(job.directory)), arg("exports", exports),
                      arg("program", program), arg("binding", binding), arg("grace", kGrace.count()),
                      arg("method", quoted("KOLO_INIT_METHOD=" + init_method_of(job))),
-                     arg("rank", place.rank));
+                     arg("own", job.is_elastic ? fmt::format("KOLO_PROCESS={}", place.process)
+                                               : fmt::format("KOLO_RANK={}", place.rank)));
 }
 
 }  // namespace
@@ -149,12 +150,13 @@ std::string init_method_of(const JobDescription& job) {
 Environment::Variables variables_of(const JobDescription& job, const Place& place,
                                     const Environment& environment) {
   const auto text = [](int number) { return std::to_string(number); };
+  const int size = std::max(job.size, place.rank + 1);  // an elastic job may grow
   Environment::Variables variables = {{"KOLO_RANK", text(place.rank)},
-                                      {"KOLO_SIZE", text(job.size)},
+                                      {"KOLO_SIZE", text(size)},
                                       {"KOLO_LOCAL_RANK", text(place.local_rank)},
                                       {"KOLO_INIT_METHOD", init_method_of(job)},
                                       {"RANK", text(place.rank)},
-                                      {"WORLD_SIZE", text(job.size)},
+                                      {"WORLD_SIZE", text(size)},
                                       {"LOCAL_RANK", text(place.local_rank)},
                                       {"LOCAL_WORLD_SIZE", text(place.local_size)},
                                       {"MASTER_ADDR", job.master_addr},
@@ -173,12 +175,27 @@ Environment::Variables variables_of(const JobDescription& job, const Place& plac
   return variables;
 }
 
+Command command_on(const JobDescription& job, const std::string& host, std::string script) {
+  Command command{.arguments = job.agent, .input = std::move(script), .is_remote = true};
+  if (is_ssh(job.agent)) {
+    // Nobody can answer a question. ssh takes the first value of an option that is given twice.
+    // After three intervals without an answer the host is lost, and an elastic job goes on.
+    const char* const interval =
+        job.is_elastic ? "ServerAliveInterval=10" : "ServerAliveInterval=30";
+    for (const char* option : {"BatchMode=yes", "ConnectTimeout=30", interval}) {
+      command.arguments.insert(command.arguments.end(), {"-o", option});
+    }
+  }
+  command.arguments.push_back(host);
+  command.arguments.emplace_back(kRemoteShell);
+  return command;
+}
+
 Command command_for(const JobDescription& job, const Place& place, const Environment& environment) {
   Command command;
   command.variables = environment.variables();
   Environment::Variables own = variables_of(job, place, environment);
-  command.is_remote = !place.is_here;
-  if (!command.is_remote) {
+  if (place.is_here) {
     for (const auto& [name, value] : own) command.variables[name] = value;
     if (job.threads > 0) command.variables.emplace("OMP_NUM_THREADS", std::to_string(job.threads));
     command.arguments = job.program;
@@ -187,17 +204,9 @@ Command command_for(const JobDescription& job, const Place& place, const Environ
   for (const auto& [name, value] : environment.variables()) {
     if (is_forwarded(name)) own.emplace(name, value);
   }
-  command.arguments = job.agent;
-  if (is_ssh(job.agent)) {
-    // Nobody can answer a question. ssh takes the first value of an option that is given twice.
-    for (const char* option : {"BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=30"}) {
-      command.arguments.insert(command.arguments.end(), {"-o", option});
-    }
-  }
-  command.arguments.push_back(place.host);
-  command.arguments.emplace_back(kRemoteShell);
-  command.input = remote_script(job, place, own);
-  return command;
+  Command remote = command_on(job, place.host, remote_script(job, place, own));
+  remote.variables = std::move(command.variables);
+  return remote;
 }
 
 }  // namespace kolo::run

@@ -54,6 +54,9 @@ std::string grace_line(std::chrono::seconds grace);
 /// leaves running after an orderly end.
 inline constexpr std::chrono::seconds kGrace(5);
 
+/// A shell on another host that reads `script` from its input.
+Command command_on(const JobDescription& job, const std::string& host, std::string script);
+
 Command command_for(const JobDescription& job, const Place& place, const Environment& environment);
 
 bool is_ssh(const std::vector<std::string>& agent);

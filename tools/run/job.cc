@@ -25,8 +25,8 @@ using std::chrono::milliseconds;
 constexpr int kMostLogins = 8;
 // Interval of checks whether anything is left that a rank has started.
 constexpr milliseconds kLookForRest(100);
-// Interval of checks whether the others wait for a rank of an elastic job.
-constexpr milliseconds kLookForLate(1000);
+// Interval of what an elastic job asks for without an event.
+constexpr milliseconds kAskForOrders(500);
 
 }  // namespace
 
@@ -36,11 +36,7 @@ Result<int> Job::run(const std::vector<Place>& places, const Environment& enviro
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (options_.timeout) timeout_at_ = Clock::now() + *options_.timeout;
   waiting_.assign(places.rbegin(), places.rend());
-  for (auto place = waiting_.rbegin(); place != waiting_.rend(); ++place) {
-    place->process = processes_++;
-    // Before the first one runs: the first world is made when all have come.
-    if (options_.lobby != nullptr) options_.lobby->note_start(place->process);
-  }
+  if (options_.elastic != nullptr) options_.elastic->begin(places);
   supervise(environment);
   for (const Rank& rank : ranks_) {
     const Process& process = rank.process;
@@ -55,6 +51,12 @@ Result<int> Job::run(const std::vector<Place>& places, const Environment& enviro
   }
   if (!started_.ok()) return started_.error();
   return exit_code_.value_or(has_lost_output_ ? 1 : 0);
+}
+
+std::vector<Place> Job::places() const {
+  std::vector<Place> places;
+  for (const Rank& rank : ranks_) places.push_back(rank.process.place);
+  return places;
 }
 
 void Job::start_waiting(const Environment& environment) {
@@ -107,15 +109,17 @@ void Job::supervise(const Environment& environment) {
   const UniqueDescriptor signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   KOLO_CHECK(bool(signals));
   while (true) {
-    start_waiting(environment);
     reap();  // also those whose signals came before there was a descriptor for them
     keep_deadlines();
+    follow_orders();
+    start_waiting(environment);
     if (is_done()) return;
     wait_for_events(signals.get());
   }
 }
 
 bool Job::have_ended() const {
+  if (!exit_code_ && options_.elastic != nullptr && options_.elastic->waits()) return false;
   return waiting_.empty() && std::all_of(ranks_.begin(), ranks_.end(),
                                          [](const Rank& rank) { return rank.process.ended; });
 }
@@ -145,9 +149,10 @@ int Job::milliseconds_to_wait() const {
   const Time& end_at = have_ended() ? leave_at_ : give_up_at_;
   for (const Time& time : {name_at_, kill_at_, timeout_at_, close_at_, end_at}) add(time);
   if (has_strays_) add(strays_due_at_);
-  if (options_.lobby != nullptr && !exit_code_) add(Clock::now() + kLookForLate);
+  if (options_.elastic != nullptr && !exit_code_) add(Clock::now() + kAskForOrders);
   for (const Rank& rank : ranks_) {
     if (rank.process.is_gone) continue;
+    if (!rank.process.ended) add(rank.kill_at);
     add(rank.linger_until);
     add(rank.kill_rest_at);
     // No event tells when the last process of a group ends or leaves the group.

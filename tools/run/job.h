@@ -2,7 +2,7 @@
 // one fails. Used by kolo-run's main thread.
 #pragma once
 
-#include "runtime/bootstrap/tcp_store_server.h"
+#include "tools/run/elastic.h"
 #include "tools/run/output.h"
 #include "tools/run/process.h"
 
@@ -30,13 +30,7 @@ struct JobOptions {
   std::optional<std::chrono::seconds> grace = std::nullopt;
   /// Time that ranks have after SIGKILL; the kernel may have much memory of a rank to take back.
   std::chrono::seconds time_to_die = std::chrono::seconds(60);
-  /// For an elastic job: the smallest world; how many lost ranks may be replaced; and the store
-  /// that makes the worlds. 0 and null: not elastic.
-  int least = 0;
-  int restarts = 0;
-  TcpStoreServer* lobby = nullptr;
-  /// How long the others of an elastic job wait for a rank before it is killed.
-  std::chrono::seconds patience = std::chrono::seconds(60);
+  Elastic* elastic = nullptr;  ///< what decides on the processes of an elastic job; null: none
   /// Called once, before the other ranks are ended: the rank that ended the job, and the exit code.
   std::function<void(int rank, int exit_code)> on_first_failure = {};
 };
@@ -44,17 +38,18 @@ struct JobOptions {
 class Job {
  public:
   Job(JobDescription description, JobOptions options)
-      : description_(std::move(description)),
-        options_(std::move(options)),
-        restarts_left_(options_.restarts) {}
+      : description_(std::move(description)), options_(std::move(options)) {}
 
   /// Returns the exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
-  /// timeout. kInvalidArgument if a rank could not be started; no rank is left running then.
+  /// timeout and where an elastic job can have no world any more. kInvalidArgument if a rank could
+  /// not be started; no rank is left running then.
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
   /// After run(): the rank that ended the job, also one that could not be started.
   std::optional<int> first_failed() const { return first_failed_; }
   /// After run(): how it ended, as "signal 9 (Killed)"; empty if it could not be started.
   const std::string& first_end() const { return first_end_; }
+  /// After run(): where processes were started.
+  std::vector<Place> places() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -65,7 +60,9 @@ class Job {
     std::optional<Output> out = std::nullopt;
     std::optional<Output> error = std::nullopt;
     bool is_logging_in = false;
+    bool has_logged_in = false;
     bool is_dismissed = false;  ///< its end is no failure
+    Time kill_at = {};          ///< SIGKILL for a rank that was asked to end
     std::string banner = {};    ///< what an agent wrote before the login was done
     Time linger_until = {};     ///< for processes that the rank left running, until SIGTERM
     Time kill_rest_at = {};     ///< SIGKILL for them
@@ -80,6 +77,8 @@ class Job {
   void supervise(const Environment& environment);
   void wait_for_events(int signals);
   int milliseconds_to_wait() const;
+  /// Reads what the agent of a rank that has ended wrote before the login was done.
+  void take_banner(Rank& rank);
   void take_output(Rank& rank, UniqueDescriptor& from, Output& to);
   void flush_outputs();
   void take_signals(int signals);
@@ -89,14 +88,14 @@ class Job {
 
   void reap();
   void take_end(Rank& rank, int status);
-  /// Whether an elastic job goes on without the rank, which has failed, or with a replacement.
-  bool goes_on_without(const Rank& rank);
-  /// Ends new processes that have come when the training was over.
-  void dismiss_newcomers();
-  void kill_late();
+  Roster::End end_of(const Rank& rank) const;
+  /// Starts and ends what an elastic job needs now.
+  void follow_orders();
+  Rank* find(int process);
   void name_first_failure();
   /// Records that rank `rank` ended the job.
   void take_first_failure(int rank, int exit_code);
+  void ask_to_end(Rank& rank, int signal, std::chrono::seconds grace);
   void end_all(int signal, int exit_code, std::chrono::seconds grace);
   void keep_deadlines();
   void look_after_rest(Rank& rank);
@@ -121,9 +120,6 @@ class Job {
   std::shared_ptr<Sink> error_ = {};
   bool has_lost_output_ = false;
 
-  int processes_ = 0;  ///< started or to be started; numbers those of an elastic job
-  int restarts_left_ = 0;
-  bool is_over_ = false;               ///< a rank of an elastic job has done its training
   Status started_ = {};                ///< an error if a rank could not be started
   std::optional<int> exit_code_ = {};  ///< set once the job is ending
   std::optional<int> first_failed_ = {};

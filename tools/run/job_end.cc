@@ -29,6 +29,8 @@ constexpr seconds kWayOfGuard(2);
 constexpr milliseconds kNewsFromHosts(300);
 // Time for a reader to take the rest of the output after the job was stopped.
 constexpr seconds kOutputDrainTime(2);
+// The exit status of ssh itself.
+constexpr int kFailureOfSsh = 255;
 
 /// The name of a signal that a guard passes on.
 std::string_view name_of_passed(int signal) {
@@ -90,6 +92,7 @@ void Job::suspend(bool by_terminal) {
   }
   for (Rank& rank : ranks_) {
     put_off(rank.linger_until);
+    put_off(rank.kill_at);
     put_off(rank.kill_rest_at);
   }
 }
@@ -116,7 +119,11 @@ void Job::reap() {
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& candidate) {
       return !candidate.process.ended && candidate.process.pid == pid;
     });
-    if (rank != ranks_.end()) take_end(*rank, status);
+    if (rank != ranks_.end()) {
+      take_end(*rank, status);
+    } else if (options_.elastic != nullptr) {
+      options_.elastic->take_child(pid, status);
+    }
   }
   for (Rank& rank : ranks_) {
     Process& process = rank.process;
@@ -129,91 +136,71 @@ void Job::take_end(Rank& rank, int status) {
   process.ended = true;
   process.status = status;
   process.input.reset();
+  rank.kill_at.reset();
+  take_banner(rank);
   rank.is_logging_in = rank.is_logging_in && process.out;  // its output is still to come
   const bool is_done = exit_code_of(status) == 0;
-  if (options_.lobby != nullptr) options_.lobby->note_end(process.place.process, is_done);
+  bool goes_on = false;
+  if (options_.elastic != nullptr && !exit_code_) {
+    std::string line;
+    goes_on = options_.elastic->note_end(process, end_of(rank), line);
+    if (!line.empty()) tell(line);
+  }
   if (is_done) {
-    const bool is_of_world =
-        options_.lobby != nullptr && options_.lobby->is_in_world(process.place.process);
-    if (is_of_world) dismiss_newcomers();
     rank.linger_until = Clock::now() + kGrace;
     return;
   }
   // Also end the processes that it left behind.
   ::kill(-process.pid, SIGKILL);
   process.is_gone = true;
-  if (exit_code_ || rank.is_dismissed || (options_.lobby != nullptr && goes_on_without(rank)))
-    return;
+  if (exit_code_ || rank.is_dismissed || goes_on) return;
   failed_.push_back(&rank);
   if (!name_at_) name_at_ = Clock::now() + (has_agents_ ? kNewsFromHosts : milliseconds(0));
 }
 
-bool Job::goes_on_without(const Rank& rank) {
+Roster::End Job::end_of(const Rank& rank) const {
   const Process& process = rank.process;
-  const auto living = static_cast<int>(
-      waiting_.size() + std::count_if(ranks_.begin(), ranks_.end(),
-                                      [](const Rank& other) { return !other.process.ended; }));
-  const std::string what =
-      fmt::format("process {} on {} (pid {}) ended with {}", process.place.process,
-                  process.place.host, process.pid, describe_status(process.status));
-  if (!options_.lobby->is_elastic()) {
-    tell(fmt::format("{}, and the program has not called kolo::elastic::run()", what));
-    return false;
-  }
-  if (is_over_) {
-    if (living == 0) return false;
-    tell(fmt::format("{}; the other {} end the training without it", what, living));
-    return true;
-  }
-  if (options_.lobby->has_lost_world()) {
-    tell(fmt::format("{}, the last that had the training's state; begin anew from a checkpoint",
-                     what));
-    return false;
-  }
-  if (restarts_left_ > 0) {
-    --restarts_left_;
-    Place place = process.place;
-    place.process = processes_++;
-    options_.lobby->note_start(place.process);
-    tell(fmt::format("{}; starting process {} in its place ({} more restarts), the other {} go on",
-                     what, place.process, restarts_left_, living));
-    waiting_.insert(waiting_.begin(), std::move(place));
-    return true;
-  }
-  if (living < options_.least) {
-    tell(
-        fmt::format("{}, so {} of at least {} (--min-np) are left, and none may be started any "
-                    "more (--restarts)",
-                    what, living, options_.least));
-    return false;
-  }
-  tell(fmt::format("{}; the other {} go on", what, living));
-  return true;
+  if (rank.is_dismissed) return Roster::End::kAsked;
+  const int code = exit_code_of(process.status);
+  if (code == 0) return Roster::End::kDone;
+  if (process.is_remote && !rank.has_logged_in) return Roster::End::kNoLogin;
+  const bool is_cut = process.is_remote && code == kFailureOfSsh && is_ssh(description_.agent);
+  return is_cut ? Roster::End::kCut : Roster::End::kFailed;
 }
 
-void Job::dismiss_newcomers() {
-  is_over_ = true;
-  std::erase_if(waiting_,
-                [this](const Place& place) { return !options_.lobby->is_in_world(place.process); });
-  for (Rank& rank : ranks_) {
-    if (rank.process.ended || options_.lobby->is_in_world(rank.process.place.process)) continue;
-    rank.is_dismissed = true;
-    send_signal(rank.process, SIGKILL);  // it has nothing yet that could be lost
-  }
+Job::Rank* Job::find(int process) {
+  const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [process](const Rank& other) {
+    return other.process.place.process == process && !other.process.ended;
+  });
+  return rank == ranks_.end() ? nullptr : &*rank;
 }
 
-void Job::kill_late() {
-  if (options_.lobby == nullptr || exit_code_) return;
-  for (const int number : options_.lobby->late(options_.patience)) {
-    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [number](const Rank& other) {
-      return other.process.place.process == number && !other.process.ended;
-    });
-    if (rank == ranks_.end()) continue;
-    tell(fmt::format("the others have waited {} s for process {} on {} (pid {}); killing it",
-                     options_.patience.count(), number, rank->process.place.host,
-                     rank->process.pid));
-    send_signal(rank->process, SIGKILL);
+void Job::follow_orders() {
+  if (options_.elastic == nullptr || exit_code_ || name_at_) return;
+  const Elastic::Orders orders = options_.elastic->orders();
+  for (const std::string& line : orders.lines) tell(line);
+  if (options_.elastic->is_over()) waiting_.clear();
+  for (const Place& place : orders.start) waiting_.insert(waiting_.begin(), place);
+  for (const int process : orders.end) {
+    std::erase_if(waiting_, [process](const Place& place) { return place.process == process; });
+    Rank* const rank = find(process);
+    if (rank == nullptr) continue;
+    const seconds grace = options_.grace.value_or(kGraceAfterSignal);
+    rank->is_dismissed = true;
+    rank->kill_at = Clock::now() + grace + (rank->process.is_remote ? kWayOfGuard : seconds(0));
+    ask_to_end(*rank, SIGTERM, grace);
   }
+  for (const int process : orders.dismiss) {
+    Rank* const rank = find(process);
+    if (rank == nullptr || rank->is_dismissed) continue;
+    rank->is_dismissed = true;
+    send_signal(rank->process, SIGKILL);  // it has nothing yet that could be lost
+  }
+  for (const int process : orders.kill)
+    if (Rank* const rank = find(process)) send_signal(rank->process, SIGKILL);
+  if (!orders.gives_up) return;
+  end_all(SIGTERM, kTimedOut, options_.grace.value_or(kGrace));
+  tell(*orders.gives_up + "; ending the job");
 }
 
 void Job::name_first_failure() {
@@ -230,7 +217,7 @@ void Job::name_first_failure() {
   const std::string pid = process.is_remote ? "" : fmt::format(" (pid {})", process.pid);
   std::string end = describe_status(process.status);
   first_end_ = end;
-  if (process.is_remote && code == 255 && is_ssh(description_.agent)) {
+  if (process.is_remote && code == kFailureOfSsh && is_ssh(description_.agent)) {
     end += fmt::format(", which is ssh's own: see whether `ssh {} true` works without a password",
                        host);
   }
@@ -243,23 +230,24 @@ void Job::take_first_failure(int rank, int exit_code) {
   if (options_.on_first_failure) options_.on_first_failure(rank, exit_code);
 }
 
+void Job::ask_to_end(Rank& rank, int signal, seconds grace) {
+  // The end of its input tells a guard on another host to end its rank in order; the agent passes
+  // on what the rank still writes.
+  Process& process = rank.process;
+  if (process.input && process.is_remote) {
+    process.unsent += grace_line(grace);
+    feed(process);
+    process.input.reset();
+  }
+  if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
+  if (!process.is_remote) send_signal(process, SIGCONT);  // a stopped rank must see the signal, too
+}
+
 void Job::end_all(int signal, int exit_code, seconds grace) {
   if (!exit_code_) exit_code_ = exit_code;
   waiting_.clear();
   if (!kill_at_) kill_at_ = Clock::now() + grace + (has_agents_ ? kWayOfGuard : seconds(0));
-  for (Rank& rank : ranks_) {
-    // The end of its input tells a guard on another host to end its rank in order; the agent passes
-    // on what the rank still writes.
-    Process& process = rank.process;
-    if (process.input && process.is_remote) {
-      process.unsent += grace_line(grace);
-      feed(process);
-      process.input.reset();
-    }
-    if (!process.is_remote || signal == SIGKILL) send_signal(process, signal);
-    if (!process.is_remote)
-      send_signal(process, SIGCONT);  // a stopped rank must see the signal, too
-  }
+  for (Rank& rank : ranks_) ask_to_end(rank, signal, grace);
 }
 
 void Job::keep_deadlines() {
@@ -275,8 +263,13 @@ void Job::keep_deadlines() {
                        options_.timeout->count()));
     }
   }
-  kill_late();
-  for (Rank& rank : ranks_) look_after_rest(rank);
+  for (Rank& rank : ranks_) {
+    if (is_due(rank.kill_at)) {
+      rank.kill_at.reset();
+      send_signal(rank.process, SIGKILL);
+    }
+    look_after_rest(rank);
+  }
   if (is_due(kill_at_)) {
     kill_at_.reset();
     for (Rank& rank : ranks_) {

@@ -3,8 +3,10 @@
 #include "tools/run/job.h"
 #include "tools/run/say.h"
 
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <system_error>
@@ -14,11 +16,15 @@ namespace kolo::run {
 
 Status Job::make_outputs(Rank& rank, bool is_remote) {
   const int number = rank.process.place.rank;
+  // A process in the place of a lost one writes on.
+  const bool is_new = std::none_of(ranks_.begin(), ranks_.end(), [number](const Rank& other) {
+    return other.process.place.rank == number;
+  });
   const std::string whose = fmt::format("rank {}", number);
   if (const std::string& folder = options_.output_directory; !folder.empty()) {
     const std::string base = fmt::format("{}/rank.{}", folder, number);
-    KOLO_ASSIGN(auto out, Sink::to_file(base + ".out", whose));
-    KOLO_ASSIGN(auto error, Sink::to_file(base + ".err", whose));
+    KOLO_ASSIGN(auto out, Sink::to_file(base + ".out", whose, is_new));
+    KOLO_ASSIGN(auto error, Sink::to_file(base + ".err", whose, is_new));
     rank.out.emplace(out, "");
     rank.error.emplace(error, "");
     sinks_.insert(sinks_.end(), {out, error});
@@ -39,6 +45,12 @@ Status Job::make_outputs(Rank& rank, bool is_remote) {
   return {};
 }
 
+void Job::take_banner(Rank& rank) {
+  pollfd output = {rank.process.out.get(), POLLIN, 0};
+  while (rank.is_logging_in && rank.process.out && ::poll(&output, 1, 0) > 0)
+    take_output(rank, rank.process.out, *rank.out);
+}
+
 void Job::take_output(Rank& rank, UniqueDescriptor& from, Output& to) {
   std::array<char, 65536> bytes;
   const auto got = ::read(from.get(), bytes.data(), bytes.size());
@@ -49,7 +61,8 @@ void Job::take_output(Rank& rank, UniqueDescriptor& from, Output& to) {
     rank.banner += text;
     const auto mark = rank.banner.find(kLoggedIn);
     if (mark == std::string::npos && got > 0) return;
-    if (mark != std::string::npos) rank.banner.erase(mark, kLoggedIn.size());
+    rank.has_logged_in = mark != std::string::npos;
+    if (rank.has_logged_in) rank.banner.erase(mark, kLoggedIn.size());
     rank.is_logging_in = false;
     text = rank.banner;
   }

@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "tools/run/binding.h"
+#include "tools/run/elastic.h"
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
 #include "tools/run/limited.h"
@@ -25,6 +26,7 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -91,11 +93,11 @@ Result<std::string> open_file_of(const std::string& text) {
   return fmt::format("/proc/self/fd/{}", file);
 }
 
-Result<std::unique_ptr<TcpStoreServer>> serve(const Options& options, Plan& plan) {
+Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
   TcpStoreServer::Options store;
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
-  store.least = options.job.least;
+  store.least = plan.elastic.limits.least;
   store.secret = plan.job.secret;
   store.warn = [](const std::string& line) { say(line); };
   return TcpStoreServer::start(std::move(store));
@@ -169,11 +171,15 @@ Result<int> run_job(Options options) {
   raise_open_files();
   std::unique_ptr<TcpStoreServer> server;
   if (plan.serves) {
-    KOLO_ASSIGN(server, serve(options, plan));
+    KOLO_ASSIGN(server, serve(plan));
     plan.listen_port = server->port();
-    if (options.job.least > 0) options.job.lobby = server.get();
   }
   set_store();
+  std::optional<Elastic> elastic;
+  if (plan.job.is_elastic) {
+    elastic.emplace(plan.elastic, plan.hosts, *server);
+    options.job.elastic = &*elastic;
+  }
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
   const auto until_met = Deadline::after(plan.time_to_meet);
   const auto tell_others = [&](int rank, int exit_code) {
@@ -192,10 +198,10 @@ Result<int> run_job(Options options) {
   if (has_end || (code.ok() && *code == kTimedOut)) {
     const std::string ended =
         has_end ? fmt::format("{}:{}", *job.first_failed(), job.first_end()) : "";
-    tell_verdict(plan.job, plan.places, environment, since, ended);
+    tell_verdict(plan.job, job.places(), environment, since, ended);
   }
   if (!has_failed && plan.job.is_elastic)
-    remove_recordings(plan.job, plan.places, environment, since);
+    remove_recordings(plan.job, job.places(), environment, since);
   return code;
 }
 

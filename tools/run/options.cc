@@ -22,7 +22,8 @@ constexpr const char* kExamples = R"(examples:
   kolo-run -H node1:8,node2:8 ./trainer         # 16 ranks on two hosts, by ssh
   kolo-run -np 8 --hostfile hosts -x NCCL_DEBUG=INFO -x HOME ./trainer
   kolo-run -np 16 --launcher srun ./trainer     # in an allocation of Slurm, by one srun
-  kolo-run -np 4 --min-np 2 --restarts 3 ./trainer    # goes on when ranks are lost: elastic
+  kolo-run -np 4 --min-np 2 --max-np 8 --restarts 3 ./trainer  # elastic: goes on when ranks are lost
+  kolo-run --host-discovery ./hosts.sh --min-np 2 ./trainer    # elastic: hosts come and go
   kolo-run -np 2 --bind core --timeout 3600 ./trainer
   kolo-run -np 2 --dry-run ./trainer            # what would run, and the same by mpirun
   kolo-run --config job.yaml ./trainer          # options and KOLO_ knobs from a file
@@ -33,7 +34,7 @@ Without -H and --hostfile, the hosts are those of the Slurm or PBS allocation, e
 finds KOLO_RANK, KOLO_SIZE, KOLO_LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
 MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others are ended. Exit status:
 0; that of the rank that failed first (128 + N for signal N); 128 + N after signal N to kolo-run; 124
-after --timeout; 2 if the job could not be started (wrong options, no such program); 1 if output was
+after --timeout and --elastic-timeout; 2 if the job could not be started (wrong options, no such program); 1 if output was
 lost. Ctrl-C and SIGTERM are passed on, a second one more than a second later kills; SIGUSR1 and
 SIGUSR2 reach all ranks, too. Ctrl-Z stops all ranks, on other hosts, too, until SIGCONT (fg, bg);
 --timeout does not count that. The ranks of this host die with kolo-run. What ranks leave running ends
@@ -77,22 +78,6 @@ void describe_job(CLI::App& app, Raw& raw) {
                  "a folder, made if it is not there, with a file of output for each rank");
   app.add_option("--timeout", options.timeout, "seconds until the job is ended")
       ->check(CLI::Range(1, 365 * 24 * 3600));
-  auto* const least = app.add_option("--min-np", options.job.least,
-                                     "elastic: when a rank is lost, those of a program that calls "
-                                     "kolo::elastic::run() go on if they are at least so many")
-                          ->check(CLI::Range(1, kMostRanks));
-  app.add_option("--restarts", options.job.restarts,
-                 "how many lost ranks of an elastic job are replaced by new processes, which join "
-                 "while the others train; default: 0")
-      ->check(CLI::Range(0, 1000 * 1000))
-      ->needs(least);
-  app.add_option_function<int>(
-         "--patience",
-         [&options](const int& given) { options.job.patience = std::chrono::seconds(given); },
-         "seconds that the others of an elastic job wait for a rank that does not come to the next "
-         "world, until it is killed; default: 60")
-      ->check(CLI::Range(1, 24 * 3600))
-      ->needs(least);
   app.add_option_function<int>(
          "--grace",
          [&options](const int& given) { options.job.grace = std::chrono::seconds(given); },
@@ -121,6 +106,43 @@ void describe_job(CLI::App& app, Raw& raw) {
       "--secret-file", options.secret_file,
       "file of mode 600 with the job's secret; default: KOLO_SECRET, KOLO_SECRET_FILE, or "
       "one that is made for the job");
+}
+
+void describe_elastic(CLI::App& app, Raw& raw) {
+  constexpr const char* kGroup = "Elastic jobs, whose ranks come and go";
+  ElasticOptions& options = raw.options.elastic;
+  app.add_option("--min-np", options.limits.least,
+                 "when a rank is lost, those of a program that calls kolo::elastic::run() go on if "
+                 "they are at least so many")
+      ->check(CLI::Range(1, kMostRanks))
+      ->group(kGroup);
+  app.add_option("--max-np", options.limits.most,
+                 "ranks that the job may have: it begins with -np, and new ones join as there are "
+                 "slots; default: -np; with --host-discovery all slots")
+      ->check(CLI::Range(1, kMostRanks))
+      ->group(kGroup);
+  app.add_option("--host-discovery,--host-discovery-script", options.discovery,
+                 "program that prints the hosts of now, as a --hostfile; run about once a second")
+      ->group(kGroup);
+  app.add_option("--restarts", options.limits.restarts,
+                 "how many lost ranks of the job are replaced by new processes, which join while "
+                 "the others train; default: 0")
+      ->check(CLI::Range(0, 1000 * 1000))
+      ->group(kGroup);
+  app.add_option_function<int>(
+         "--elastic-timeout",
+         [&options](const int& given) { options.limits.wait = std::chrono::seconds(given); },
+         "seconds that fewer than --min-np ranks wait for more, until the job ends; default: "
+         "KOLO_INIT_TIMEOUT, 300")
+      ->check(CLI::Range(1, 365 * 24 * 3600))
+      ->group(kGroup);
+  app.add_option_function<int>(
+         "--patience",
+         [&options](const int& given) { options.patience = std::chrono::seconds(given); },
+         "seconds that the others wait for a rank that lives and does not come to the next world, "
+         "until it is killed; default: 60")
+      ->check(CLI::Range(1, 24 * 3600))
+      ->group(kGroup);
 }
 
 void describe_node(CLI::App& app, Raw& raw) {
@@ -163,6 +185,7 @@ void describe(CLI::App& app, Raw& raw) {
   app.prefix_command();
   app.set_version_flag("--version", "kolo " KOLO_VERSION);
   describe_job(app, raw);
+  describe_elastic(app, raw);
   describe_node(app, raw);
   app.add_option("--config", raw.config,
                  "YAML file of options by their long names, KOLO_ knobs, or Accelerate's settings");
@@ -192,7 +215,9 @@ void apply_file(CLI::App& app, Raw& raw) {
   if (!file.ok()) throw CLI::ValidationError(file.error().message);
   raw.options.warnings.insert(raw.options.warnings.end(), file->warnings.begin(),
                               file->warnings.end());
-  const bool has_hosts = app.count("--host") + app.count("--hostfile") > 0;
+  const std::set<std::string> of_hosts = {"host", "hostfile", "host-discovery"};
+  const bool has_hosts =
+      app.count("--host") + app.count("--hostfile") + app.count("--host-discovery") > 0;
   // Options that choose hosts and ranks in another way than the file does.
   const std::set<std::string> of_nodes = {"nproc-per-node", "nnodes", "node-rank", "master-addr",
                                           "master-port"};
@@ -200,7 +225,7 @@ void apply_file(CLI::App& app, Raw& raw) {
   const bool has_nodes = app.count("--nproc-per-node") + app.count("--nnodes") +
                              app.count("--node-rank") + app.count("--standalone") >
                          0;
-  const std::set<std::string> of_jobs = {"np", "host", "hostfile", "launcher"};
+  const std::set<std::string> of_jobs = {"np", "host", "hostfile", "launcher", "host-discovery"};
   for (const auto& [name, values] : file->options) {
     CLI::Option* const option = app.get_option_no_throw("--" + name);
     const bool is_of_command_line =
@@ -216,7 +241,7 @@ void apply_file(CLI::App& app, Raw& raw) {
     }
     if (has_ranks && of_nodes.contains(name)) continue;
     if (has_nodes && of_jobs.contains(name)) continue;
-    if (option->count() > 0 || (has_hosts && (name == "host" || name == "hostfile"))) continue;
+    if (option->count() > 0 || (has_hosts && of_hosts.contains(name))) continue;
     for (const std::string& value : values) option->add_result(value);
     option->run_callback();
   }
@@ -265,7 +290,8 @@ void take_program(const CLI::App& app, Options& options) {
 /// alone.
 void check_hosts(const CLI::App& app, const Options& options) {
   for (const auto& [name, value] :
-       {std::pair("--host", &options.hosts), std::pair("--hostfile", &options.hostfile)}) {
+       {std::pair("--host", &options.hosts), std::pair("--hostfile", &options.hostfile),
+        std::pair("--host-discovery", &options.elastic.discovery)}) {
     if (app.count(name) > 0 && value->empty())
       throw CLI::ValidationError(fmt::format("{} '' names no host", name));
   }
@@ -290,18 +316,42 @@ void warn_of_secret(Options& options) {
       "KOLO_SECRET in the environment, or give --secret-file");
 }
 
-void check_elastic(const Options& options) {
-  if (options.job.least == 0) return;
-  if (options.is_foreign() || options.nodes > 1) {
+void check_elastic(const CLI::App& app, const Raw& raw) {
+  const Options& options = raw.options;
+  const ElasticOptions& elastic = options.elastic;
+  const bool has_list = !options.hosts.empty() || !options.hostfile.empty();
+  if (elastic.limits.least == 0) {
+    for (const char* const name :
+         {"--max-np", "--host-discovery", "--restarts", "--elastic-timeout", "--patience"}) {
+      if (app.get_option(name)->count() > 0)
+        throw CLI::ValidationError(fmt::format("{} requires --min-np", name));
+    }
+    return;
+  }
+  if (options.is_foreign() || options.nodes > 1 || raw.standalone ||
+      !options.ranks_per_node.empty()) {
     throw CLI::ValidationError(
         "--min-np is for ranks that one kolo-run starts, here or by ssh: give neither --launcher "
-        "srun or mpirun nor --nnodes");
+        "srun or mpirun, nor --nnodes, --nproc-per-node and --standalone");
+  }
+  if (elastic.limits.most > 0 &&
+      elastic.limits.most < std::max(options.ranks, elastic.limits.least)) {
+    throw CLI::ValidationError(fmt::format("--max-np {} is less than {}", elastic.limits.most,
+                                           options.ranks > elastic.limits.most
+                                               ? fmt::format("-np {}", options.ranks)
+                                               : fmt::format("--min-np {}", elastic.limits.least)));
+  }
+  if (elastic.discovery.empty()) return;
+  if (has_list || options.launcher == "local") {
+    throw CLI::ValidationError(
+        "--host-discovery says which hosts there are, here and elsewhere: give neither -H, "
+        "--hostfile nor --launcher local with it");
   }
 }
 
 void check_manner(const CLI::App& app, Raw& raw) {
   Options& options = raw.options;
-  check_elastic(options);
+  check_elastic(app, raw);
   if (options.is_foreign() && app.count("--master-port") > 0) {
     throw CLI::ValidationError(
         fmt::format("--master-port is where kolo-run listens; with --launcher {} it does not",

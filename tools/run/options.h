@@ -2,6 +2,7 @@
 // anything is started.
 #pragma once
 
+#include "tools/run/elastic.h"
 #include "tools/run/job.h"
 #include "tools/run/placement.h"
 
@@ -27,6 +28,7 @@ struct Options {
   bool dry_run = false;
   bool checks_build = false;
   JobOptions job;
+  ElasticOptions elastic;        ///< limits.least 0: the job is not elastic
   std::vector<std::string> set;  ///< NAME=value, or NAME to forward
   std::vector<std::string> program;
 

@@ -10,6 +10,7 @@
 #include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 #include "tools/run/binding.h"
+#include "tools/run/discovery.h"
 #include "tools/run/read_text.h"
 #include "tools/run/same_host.h"
 
@@ -31,8 +32,16 @@ namespace {
 
 constexpr int kDefaultPort = 29500;       // torch.distributed's
 constexpr int kDefaultInitTimeout = 300;  // KOLO_INIT_TIMEOUT's
+// Time that ranks of an elastic job wait longer for others than kolo-run does, so that its reason
+// is the first that is told.
+constexpr std::chrono::seconds kBeforeRanksGiveUp(10);
 
-Result<std::vector<Host>> find_hosts(const Options& options, const Environment& environment) {
+Result<std::vector<Host>> find_hosts(const Options& options, const Roster::Limits& limits,
+                                     const Environment& environment) {
+  if (limits.finds_hosts) {
+    return await_hosts(options.elastic.discovery, std::max(options.ranks, limits.least),
+                       limits.wait);
+  }
   if (!options.hosts.empty()) return parse_hosts(options.hosts);
   if (!options.hostfile.empty()) {
     KOLO_ASSIGN(const std::string text, read_text(options.hostfile));
@@ -42,7 +51,7 @@ Result<std::vector<Host>> find_hosts(const Options& options, const Environment& 
   if (hosts.empty() && options.ranks == 0) {
     return KOLO_ERROR(kInvalidArgument, "give the number of ranks: -np 4");
   }
-  if (hosts.empty()) hosts.push_back({this_host(), options.ranks});
+  if (hosts.empty()) hosts.push_back({this_host(), std::max(options.ranks, limits.most)});
   return hosts;
 }
 
@@ -90,6 +99,12 @@ std::string ranks_variable(const Options& options, const Environment& environmen
                    [&](const std::string& item) { return item.starts_with(name + "="); });
   if (set != options.set.rend()) return set->substr(name.size() + 1);
   return environment.get(name).value_or("");
+}
+
+/// KOLO_INIT_TIMEOUT of the ranks, in seconds.
+int init_timeout(const Options& options, const Environment& environment) {
+  return parse_count(ranks_variable(options, environment, "KOLO_INIT_TIMEOUT"))
+      .value_or(kDefaultInitTimeout);
 }
 
 /// Empty if none is given.
@@ -157,21 +172,73 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
   return {};
 }
 
-Status plan_job(const Options& options, const Environment& environment, Plan& plan) {
-  KOLO_ASSIGN(plan.hosts, find_hosts(options, environment));
-  const bool is_foreign = options.is_foreign();
-  const bool is_listed = !options.hosts.empty() || !options.hostfile.empty();
-  // Other launchers, and agents other than ssh, may have their own names for hosts.
-  if (is_listed && !is_foreign && is_ssh(plan.job.agent)) {
-    plan.hosts = without_aliases(std::move(plan.hosts), plan.warnings);
-  } else {
-    mark_this_host(plan.hosts);
+/// The limits of an elastic job before its hosts are known.
+Roster::Limits limits_of(const Options& options, const Environment& environment) {
+  Roster::Limits limits = options.elastic.limits;
+  limits.finds_hosts = !options.elastic.discovery.empty();
+  limits.mapping = options.mapping;
+  if (limits.wait.count() == 0)
+    limits.wait = std::chrono::seconds(init_timeout(options, environment));
+  return limits;
+}
+
+/// Takes the first processes of an elastic job, and completes its limits.
+Status place_first(const Options& options, const Environment& environment, Plan& plan) {
+  Roster::Limits& limits = plan.elastic.limits;
+  int slots = 0;
+  for (const Host& host : plan.hosts) slots += host.slots;
+  const int all = limits.most > 0 ? std::min(slots, limits.most) : slots;
+  limits.first = options.ranks > 0 ? options.ranks : all;
+  if (limits.most > limits.first && slots == limits.first && !limits.finds_hosts) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "--max-np {} has no effect: the hosts have {} slots, one for each rank that "
+                      "the job begins with; give hosts with more slots, as -H node1:{}, or a "
+                      "program that lists hosts that come later (--host-discovery)",
+                      limits.most, slots, limits.most);
   }
-  KOLO_ASSIGN(plan.places, place_ranks(plan.hosts, options.ranks, options.mapping));
+  if (limits.most == 0) limits.most = limits.finds_hosts ? kMostRanks : limits.first;
+  KOLO_ASSIGN(plan.places, place_ranks(plan.hosts, limits.first, options.mapping));
+  for (Place& place : plan.places) {
+    place.process = place.rank;
+    if (limits.most == limits.first) continue;
+    // The others of the host may come later, and have their share of its cores.
+    const auto host =
+        std::find_if(plan.hosts.begin(), plan.hosts.end(),
+                     [&](const Host& candidate) { return candidate.name == place.host; });
+    place.local_size = std::min(host->slots, limits.most);
+  }
+  // Ranks that wait for the next world wait no less than kolo-run does.
+  const auto wait = limits.wait + kBeforeRanksGiveUp;
+  if (wait > std::chrono::seconds(init_timeout(options, environment)))
+    plan.job.set.push_back(fmt::format("KOLO_INIT_TIMEOUT={}", wait.count()));
+  return {};
+}
+
+Status plan_job(const Options& options, const Environment& environment, Plan& plan) {
+  plan.job.is_elastic = options.elastic.limits.least > 0;
+  plan.elastic = options.elastic;
+  plan.elastic.limits = limits_of(options, environment);
+  KOLO_ASSIGN(plan.hosts, find_hosts(options, plan.elastic.limits, environment));
+  const bool is_foreign = options.is_foreign();
+  const bool is_listed =
+      !options.hosts.empty() || !options.hostfile.empty() || plan.elastic.limits.finds_hosts;
+  // Other launchers, and agents other than ssh, may have their own names for hosts.
+  plan.elastic.by_ssh = !is_foreign && is_ssh(plan.job.agent);
+  plan.hosts = known_hosts(std::move(plan.hosts), is_listed && plan.elastic.by_ssh, plan.warnings);
+  if (plan.job.is_elastic) {
+    KOLO_TRY(place_first(options, environment, plan));
+  } else {
+    KOLO_ASSIGN(plan.places, place_ranks(plan.hosts, options.ranks, options.mapping));
+  }
   const auto foreign = std::find_if(plan.places.begin(), plan.places.end(),
                                     [](const Place& p) { return !p.is_here; });
-  const bool is_local = foreign == plan.places.end();
-  if (options.launcher == "local" && !is_local) {
+  // An elastic job may come to further hosts.
+  const bool stays_here =
+      !plan.job.is_elastic || (!plan.elastic.limits.finds_hosts &&
+                               std::all_of(plan.hosts.begin(), plan.hosts.end(),
+                                           [](const Host& host) { return host.is_here; }));
+  const bool is_local = foreign == plan.places.end() && stays_here;
+  if (options.launcher == "local" && foreign != plan.places.end()) {
     return KOLO_ERROR(
         kInvalidArgument,
         "--launcher local starts ranks on this host alone, but {} is another one; use "
@@ -187,10 +254,9 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
                       options.launcher, v6->host);
   }
   plan.job.size = static_cast<int>(plan.places.size());
-  plan.job.is_elastic = options.job.least > 0;
-  if (options.job.least > plan.job.size) {
+  if (plan.elastic.limits.least > plan.job.size) {
     return KOLO_ERROR(kInvalidArgument, "--min-np {} is more than the {} ranks of the job",
-                      options.job.least, plan.job.size);
+                      plan.elastic.limits.least, plan.job.size);
   }
   KOLO_ASSIGN(plan.job.secret, secret_or_new(options, environment));
   std::string own = options.address.empty() ? this_host() : options.address;
@@ -257,7 +323,8 @@ Status plan_devices(const Options& options, const Environment& environment, Plan
   return {};
 }
 
-/// Refuses a mistyped number: so many processes would stop the whole system.
+}  // namespace
+
 Status check_number(int here) {
   constexpr const char* kLimits[] = {"kernel.pid_max", "kernel.threads-max"};
   for (const std::string limit : kLimits) {
@@ -271,8 +338,6 @@ Status check_number(int here) {
   }
   return {};
 }
-
-}  // namespace
 
 int free_port() {
   const auto listener = listen_at({"127.0.0.1", 0});
@@ -295,8 +360,8 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
   }
   KOLO_TRY(options.ranks_per_node.empty() ? plan_job(options, environment, plan)
                                           : plan_node(options, environment, plan));
-  const auto given = parse_count(ranks_variable(options, environment, "KOLO_INIT_TIMEOUT"));
-  plan.time_to_meet = std::chrono::seconds(std::max(kDefaultInitTimeout, given.value_or(0)));
+  plan.time_to_meet =
+      std::chrono::seconds(std::max(kDefaultInitTimeout, init_timeout(options, environment)));
   plan.job.bind = options.bind;
   std::error_code unknown;
   plan.job.self = std::filesystem::read_symlink("/proc/self/exe", unknown).string();
@@ -305,14 +370,13 @@ Result<Plan> make_plan(const Options& options, const Environment& environment) {
 
 Status complete_plan(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_TRY(plan_devices(options, environment, plan));
-  const auto here = static_cast<int>(std::count_if(plan.places.begin(), plan.places.end(),
-                                                   [](const Place& p) { return p.is_here; }));
-  KOLO_TRY(check_number(here));
-  if (here > 0) {
-    const auto cores = usable_cores();
-    plan.job.threads = threads_of_rank(here, cores);
-    KOLO_TRY(cores_of_rank(options.bind, 0, here, cores));
-  }
+  const auto here = std::find_if(plan.places.begin(), plan.places.end(),
+                                 [](const Place& place) { return place.is_here; });
+  if (here == plan.places.end()) return {};
+  KOLO_TRY(check_number(here->local_size));
+  const auto cores = usable_cores();
+  plan.job.threads = threads_of_rank(here->local_size, cores);
+  KOLO_TRY(cores_of_rank(options.bind, 0, here->local_size, cores));
   return {};
 }
 

@@ -18,12 +18,16 @@ struct Plan {
   std::vector<Place> places;          ///< places of the ranks that this kolo-run starts
   JobDescription job;                 ///< `store` has no port until the port is bound
   bool serves = true;                 ///< the store is in this process
+  ElasticOptions elastic;             ///< elastic jobs: with all limits
   std::string listen_host;            ///< address of the store; empty: all addresses
   int listen_port = 0;                ///< 0: a free port
   std::vector<std::string> warnings;  ///< one line each
   /// After this time the ranks have met or given up, and another job may serve the store's address.
   std::chrono::seconds time_to_meet = {};
 };
+
+/// Refuses a mistyped number of ranks of this host: so many would stop the whole system.
+Status check_number(int here);
 
 /// A port that was free a moment ago.
 int free_port();

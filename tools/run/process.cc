@@ -119,8 +119,8 @@ Result<Process> start_process(const Place& place, const Command& command,
   child.binds = !options.processors.empty();
   for (const int processor : options.processors) CPU_SET(processor, &child.processors);
   child.input = input.read.get();
-  child.out = out.write.get();
-  child.error = error.write.get();
+  child.out = out.write ? out.write.get() : options.out;
+  child.error = error.write ? error.write.get() : options.error;
   child.report = report.write.get();
   child.parent = ::getpid();
   child.is_agent = command.is_remote;

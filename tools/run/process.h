@@ -29,6 +29,8 @@ struct Process {
 
 struct StartOptions {
   bool captures_output = false;
+  int out = -1;  ///< files for its standard output and error; −1: kolo-run's, if not captured
+  int error = -1;
   std::vector<int> processors = {};  ///< hardware threads to run on; empty: those of kolo-run
 };
 

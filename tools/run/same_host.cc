@@ -137,4 +137,11 @@ std::vector<Host> without_aliases(std::vector<Host> hosts, std::vector<std::stri
   return different;
 }
 
+std::vector<Host> known_hosts(std::vector<Host> hosts, bool by_ssh,
+                              std::vector<std::string>& warnings) {
+  if (by_ssh) return without_aliases(std::move(hosts), warnings);
+  mark_this_host(hosts);
+  return hosts;
+}
+
 }  // namespace kolo::run

@@ -33,8 +33,10 @@ std::shared_ptr<Sink> Sink::to_descriptor(int fd, std::string name, std::string 
   return sink;
 }
 
-Result<std::shared_ptr<Sink>> Sink::to_file(const std::string& path, std::string whose) {
-  UniqueDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+Result<std::shared_ptr<Sink>> Sink::to_file(const std::string& path, std::string whose,
+                                            bool is_new) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_new ? O_TRUNC : 0);
+  UniqueDescriptor file(::open(path.c_str(), flags, 0644));
   if (!file) {
     return KOLO_ERROR(kInvalidArgument, "cannot write {}: {}", path,
                       std::generic_category().message(errno));

@@ -17,8 +17,9 @@ class Sink {
  public:
   /// `fd` must stay open as long as the process. `name` and `whose` are for messages.
   static std::shared_ptr<Sink> to_descriptor(int fd, std::string name, std::string whose);
-  /// kInvalidArgument if the file cannot be written.
-  static Result<std::shared_ptr<Sink>> to_file(const std::string& path, std::string whose);
+  /// `is_new`: what the file holds is dropped. kInvalidArgument if it cannot be written.
+  static Result<std::shared_ptr<Sink>> to_file(const std::string& path, std::string whose,
+                                               bool is_new);
 
   /// Discards the bytes after a failure.
   void add(std::string_view bytes);

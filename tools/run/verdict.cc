@@ -44,6 +44,11 @@ std::string world_of(const std::string& path) {
   return path.substr(0, path.find('.', path.rfind('/') + 1 + flight::kPrefix.size()));
 }
 
+/// What all files of the job hold.
+std::string mark_of(const JobDescription& job) {
+  return fmt::format("\"init_method\": \"{}\"", init_method_of(job));
+}
+
 /// The files of the ranks on this host, by name; those of an elastic job's last world first.
 std::vector<std::string> files_of_job(const JobDescription& job, const std::vector<Place>& places,
                                       const Environment& environment, std::time_t since) {
@@ -51,7 +56,7 @@ std::vector<std::string> files_of_job(const JobDescription& job, const std::vect
       std::find_if(places.begin(), places.end(), [](const Place& place) { return place.is_here; });
   if (here == places.end()) return {};
   const std::string folder = folder_of(command_for(job, *here, environment).variables);
-  const std::string mark = fmt::format("\"init_method\": \"{}\"", init_method_of(job));
+  const std::string mark = mark_of(job);
   std::vector<std::string> files;
   std::string last_world;
   std::pair<std::time_t, long> last_change;
@@ -107,6 +112,47 @@ std::optional<std::string> ask_timeline(const std::string& self, std::vector<std
   return exit_code_of(status) == 0 && !text.empty() ? std::optional(text) : std::nullopt;
 }
 
+/// Removes the files of the job on another host; the folder is chosen as the ranks there do.
+constexpr std::string_view kRemovingScript = R"({{
+{exports}folder=${{KOLO_FLIGHT_RECORDER:-${{TMPDIR:-/tmp}}}}
+find "$folder" -maxdepth 1 -name '{prefix}*' -newermt @{since} -exec grep -lsF {mark} {{}} + |
+  while read -r file; do rm -f "$file"; done
+exit
+}} >/dev/null 2>&1
+)";
+
+void remove_elsewhere(const JobDescription& job, const std::vector<Place>& places,
+                      const Environment& environment, std::time_t since) {
+  std::set<std::string> hosts;
+  std::vector<Process> agents;
+  for (const Place& place : places) {
+    if (place.is_here || !hosts.insert(place.host).second) continue;
+    Environment::Variables variables = environment.variables();
+    for (const auto& [name, value] : variables_of(job, place, environment)) variables[name] = value;
+    const auto folder = Environment(variables).get("KOLO_FLIGHT_RECORDER");
+    if (folder == "0") return;
+    using fmt::arg;
+    Command command = command_on(
+        job, place.host,
+        fmt::format(kRemovingScript,
+                    arg("exports", folder ? "KOLO_FLIGHT_RECORDER=" + quoted(*folder) + "\n" : ""),
+                    arg("prefix", flight::kPrefix), arg("since", since),
+                    arg("mark", quoted(mark_of(job)))));
+    command.variables = environment.variables();
+    auto started = start_process(place, command, {.captures_output = true});
+    if (started.ok()) agents.push_back(*std::move(started));
+  }
+  const Deadline deadline = Deadline::after(kLimit);
+  for (Process& agent : agents) {
+    agent.input.reset();  // a script is shorter than what a pipe takes at once
+    int status = 0;
+    while (::waitpid(agent.pid, &status, WNOHANG) == 0) {
+      if (deadline.expired()) send_signal(agent, SIGKILL);
+      ::poll(nullptr, 0, 10);
+    }
+  }
+}
+
 }  // namespace
 
 void tell_verdict(const JobDescription& job, const std::vector<Place>& places,
@@ -132,6 +178,7 @@ void remove_recordings(const JobDescription& job, const std::vector<Place>& plac
   std::error_code unknown;
   for (const std::string& path : files_of_job(job, places, environment, since))
     fs::remove(path, unknown);
+  remove_elsewhere(job, places, environment, since);
 }
 
 }  // namespace kolo::run

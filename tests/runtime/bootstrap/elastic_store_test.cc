@@ -113,6 +113,26 @@ TEST_F(ElasticStore, WhoWaitsInVainHearsWhy) {
               HasSubstr("1 more processes are needed for the smallest one (kolo-run --min-np)"));
 }
 
+TEST_F(ElasticStore, AProcessThatTheLauncherTakesForLostIsInNoWorldAnyMore) {
+  serve(2, 1);
+  const auto a = joined(0);
+  const auto b = joined(1);
+  auto first = asks(*a, true);
+  EXPECT_EQ(text_of(b->next_world(true, later())), "world 1: 1 of 2");
+  EXPECT_EQ(first.get(), "world 1: 0 of 2");
+  const auto waiting = joined(1);
+  auto of_b = asks(*waiting, false);
+  while (server_->late(std::chrono::seconds(0)) != std::vector{0}) {
+  }
+  server_->note_end(1, false);
+  EXPECT_THAT(of_b.get(), HasSubstr("kolo-run has taken process 1 for lost"));
+  const auto again = joined(0);
+  EXPECT_EQ(text_of(again->next_world(false, later())), "world 2: 0 of 1");
+  const auto late = joined(1);
+  EXPECT_THAT(text_of(late->next_world(false, later())), HasSubstr("kolo-run has taken process 1"));
+  EXPECT_EQ(server_->members(), std::vector{0});
+}
+
 TEST_F(ElasticStore, WhatDoesNotBelongToAWorldIsRefused) {
   serve(1, 1);
   const auto a = joined(0);
