@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds kOwnDrainTimeout{5000};
 constexpr std::chrono::milliseconds kLastTouch{1000};
 /// Wait for the reason of a broken link; there may be no other reason.
 constexpr std::chrono::milliseconds kReason{100};
+/// And of the end of a process: another rank on another host may have caused it.
+constexpr std::chrono::milliseconds kReasonOfEnd{20};
 /// Wait for the reason why a rank gave up: some rank sends it, however long threads wait for a
 /// core.
 constexpr std::chrono::milliseconds kReasonToGiveUp{2000};
@@ -43,8 +45,9 @@ Cycle::Cycle(GroupRegistry& groups, const RankServices& services, const LinkCost
                .peers = peers_,
                .change_process_sets =
                    [this](const Signature& signature) { return change_process_sets(signature); }},
-      health_(context_, log,
-              [this](int rank, const Error& error) { on_peer_failed(rank, error); }) {}
+      health_(context_, log, [this](int rank, const Error& error, bool has_ended) {
+        on_lost(rank, error, has_ended);
+      }) {}
 
 bool Cycle::step() {
   if (world_.abort().raised()) return false;
@@ -129,12 +132,14 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
   failures_.note(group.on_message(*index, message));
 }
 
-void Cycle::on_peer_failed(int peer, const Error& error) {
+void Cycle::on_peer_failed(int peer, const Error& error) { on_lost(peer, error, false); }
+
+void Cycle::on_lost(int peer, const Error& error, bool has_ended) {
   if (peers_.has_left(peer)) return;
   const RankInfo& info = world_.world().info(peer);
   failures_.note(Failure{KOLO_ERROR(kPeerLost, "rank {} (host {}, pid {}) is lost: {}", peer,
                                     info.hostname, info.pid, error.message),
-                         peer});
+                         peer, /*heard=*/false, has_ended});
 }
 
 Status Cycle::losses() {
@@ -190,7 +195,8 @@ void Cycle::hear_reason() {
   const bool gave_up = code == ErrorCode::kAborted;
   const bool is_consequence =
       code == ErrorCode::kPeerLost || (gave_up && failures_.first().culprit == Abort::kNoCulprit);
-  const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : kReason);
+  const auto patience = failures_.first().has_ended ? kReasonOfEnd : kReason;
+  const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : patience);
   while (is_consequence && !failures_.first().heard && !deadline.expired())
     if (!services_.transport.progress()) std::this_thread::yield();
 }

@@ -78,6 +78,8 @@ class Cycle final : public TransportListener {
     std::string bytes;
   };
 
+  /// `has_ended`: see Failure.
+  void on_lost(int peer, const Error& error, bool has_ended);
   template <class Stage>
   bool for_each_group(Stage&& stage);
   bool complete();

@@ -15,7 +15,8 @@ namespace kolo {
 struct Failure {
   Error error;
   int culprit = Abort::kNoCulprit;
-  bool heard = false;  ///< another rank reported it
+  bool heard = false;      ///< another rank reported it
+  bool has_ended = false;  ///< the culprit's process, on this host: what it has sent is here
 };
 
 class Failures {
