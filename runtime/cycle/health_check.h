@@ -17,8 +17,8 @@ class Group;
 class HealthCheck {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Called with a rank of the world that is lost, and why. `has_ended`: see Failure.
-  using OnLost = std::function<void(int rank, const Error& error, bool has_ended)>;
+  /// Called with a rank of the world that is lost, and why.
+  using OnLost = std::function<void(int rank, const Error& error, Loss loss)>;
 
   HealthCheck(CycleContext& context, const Log& log, OnLost on_lost);
 
