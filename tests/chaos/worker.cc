@@ -111,46 +111,36 @@ class Reference {
     std::iota(all.begin(), all.end(), 0);
     const torch::Tensor inputs = inputs_of(all);
     const torch::Tensor outer = inputs.sum(1, true).sin() / static_cast<double>(kBatch);
-    gradients_ = torch::cat({inputs * outer, outer}, 1).to(torch::kFloat64);
+    gradients_ = torch::cat({inputs * outer, outer}, 1);
   }
 
   /// By State::progress().
-  torch::Tensor at(std::uint64_t progress) {
+  const torch::Tensor& at(std::uint64_t progress) {
     while (weights_.size() <= progress) advance();
-    return torch::tensor(weights_[progress]);
+    return weights_[progress];
   }
 
  private:
-  using Values = std::vector<float>;  ///< rounds as the ranks do
-
-  static Values initial() {
-    const torch::Tensor weights = weights_of(make_model());
-    return {weights.const_data_ptr<float>(), weights.const_data_ptr<float>() + weights.numel()};
-  }
-
   void advance() {
-    weights_.push_back(weights_.back());
-    const auto samples = sampler_.next(1);
-    if (!samples) {  // the end of an epoch is progress, too
+    if (const auto samples = sampler_.next(1)) {
+      const std::vector<std::int64_t> rows(samples->begin(), samples->end());
+      const torch::Tensor gradient = gradients_.index_select(0, torch::tensor(rows)).sum(0);
+      model_->weight.mutable_grad() = gradient.narrow(0, 0, kInputs).unsqueeze(0);
+      model_->bias.mutable_grad() = gradient.narrow(0, kInputs, 1);
+      optimizer_.step();
+    } else {  // the end of an epoch is progress, too
       sampler_.set_epoch(++epoch_);
       sampler_.reset();
-      return;
     }
-    const std::size_t count = speed_.size();
-    for (std::size_t i = 0; i < count; ++i) {
-      double gradient = 0;
-      for (const std::size_t sample : *samples)
-        gradient += gradients_.const_data_ptr<double>()[sample * count + i];
-      speed_[i] = static_cast<float>(kMomentum) * speed_[i] + static_cast<float>(gradient);
-      weights_.back()[i] -= static_cast<float>(kRate) * speed_[i];
-    }
+    weights_.push_back(weights_of(model_));
   }
 
+  torch::nn::Linear model_ = make_model();
+  torch::optim::SGD optimizer_{model_->parameters(), sgd()};
   kolo::DistributedSampler sampler_{kSamples, {.global_batch = kBatch, .rank = 0, .size = 1}};
   std::size_t epoch_ = 0;
   torch::Tensor gradients_;  ///< a row for each sample
-  std::vector<Values> weights_ = {initial()};
-  Values speed_ = Values(kInputs + 1);
+  std::vector<torch::Tensor> weights_ = {weights_of(model_)};
 };
 
 [[noreturn]] void end_wrong(const std::string& what) {
