@@ -44,6 +44,17 @@ if(KOLO_HAS_PMIX AND KOLO_HAS_MPI)
     ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_INIT_METHOD=pmix://"
     PASS_REGULAR_EXPRESSION "the disk is full" FAIL_REGULAR_EXPRESSION "improperly")
 endif()
+# An elastic job that is disturbed, without LibTorch: sanitizers look at it.
+add_executable(chaos_core_worker chaos/core_worker.cc)
+kolo_configure_target(chaos_core_worker)
+target_include_directories(chaos_core_worker PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(chaos_core_worker PRIVATE kolo::kolo)
+add_test(NAME chaos_core COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos/chaos
+  --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:chaos_core_worker> --faults 10)
+set_tests_properties(chaos_core PROPERTIES TIMEOUT 300 LABELS ucx PROCESSORS 3)
+if(KOLO_SANITIZE MATCHES thread)  # see kolo_add_test()
+  set_tests_properties(chaos_core PROPERTIES ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
+endif()
 foreach(test launch kolo_run kolo_run_waits)
   add_test(NAME ${test} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/${test}_test
     --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>)

@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds kOwnDrainTimeout{5000};
 constexpr std::chrono::milliseconds kLastTouch{1000};
 /// Wait for the reason of a broken link; there may be no other reason.
 constexpr std::chrono::milliseconds kReason{100};
+/// And of the end of a process: another rank on another host may have caused it.
+constexpr std::chrono::milliseconds kReasonOfEnd{20};
 /// Wait for the reason why a rank gave up: some rank sends it, however long threads wait for a
 /// core.
 constexpr std::chrono::milliseconds kReasonToGiveUp{2000};
@@ -44,7 +46,7 @@ Cycle::Cycle(GroupRegistry& groups, const RankServices& services, const LinkCost
                .change_process_sets =
                    [this](const Signature& signature) { return change_process_sets(signature); }},
       health_(context_, log,
-              [this](int rank, const Error& error) { on_peer_failed(rank, error); }) {}
+              [this](int rank, const Error& error, Loss loss) { on_lost(rank, error, loss); }) {}
 
 bool Cycle::step() {
   if (world_.abort().raised()) return false;
@@ -124,17 +126,25 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
   }
   if (message.kind == MessageKind::kAbort) {
     AbortMessage abort_message = AbortMessage::decode(message.payload, peer);
+    if (abort_message.culprit == world_.rank()) {
+      // It was not heard of for too long, and lives.
+      abort_message.culprit = Abort::kNoCulprit;
+      abort_message.error.message =
+          fmt::format("the others have given this rank up: {}", abort_message.error.message);
+    }
     return failures_.hear({std::move(abort_message.error), abort_message.culprit, /*heard=*/true});
   }
   failures_.note(group.on_message(*index, message));
 }
 
-void Cycle::on_peer_failed(int peer, const Error& error) {
+void Cycle::on_peer_failed(int peer, const Error& error) { on_lost(peer, error, Loss::kUnknown); }
+
+void Cycle::on_lost(int peer, const Error& error, Loss loss) {
   if (peers_.has_left(peer)) return;
   const RankInfo& info = world_.world().info(peer);
   failures_.note(Failure{KOLO_ERROR(kPeerLost, "rank {} (host {}, pid {}) is lost: {}", peer,
                                     info.hostname, info.pid, error.message),
-                         peer});
+                         peer, /*heard=*/false, loss});
 }
 
 Status Cycle::losses() {
@@ -190,7 +200,8 @@ void Cycle::hear_reason() {
   const bool gave_up = code == ErrorCode::kAborted;
   const bool is_consequence =
       code == ErrorCode::kPeerLost || (gave_up && failures_.first().culprit == Abort::kNoCulprit);
-  const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : kReason);
+  const auto patience = failures_.first().loss == Loss::kEnded ? kReasonOfEnd : kReason;
+  const Deadline deadline = Deadline::after(gave_up ? kReasonToGiveUp : patience);
   while (is_consequence && !failures_.first().heard && !deadline.expired())
     if (!services_.transport.progress()) std::this_thread::yield();
 }
@@ -204,6 +215,7 @@ void Cycle::fail() {
   if (!world_.abort().raise(failure.error, failure.culprit)) return;
   if (world_.size() > 1) log_.error("{}", failure.error.message);
   // In a large world, each rank tells the ranks that it is concerned with.
+  if (failure.culprit_may_live()) tell_culprit(failure);
   if (!failure.heard || world_.size() > kFewRanks) tell_of(failure);
   trace_.failed(failure);
   complete_all(failure.error);
@@ -218,6 +230,17 @@ void Cycle::tell_of(const Failure& failure) {
   const bool is_own = failure.culprit == world_.rank();
   static_cast<void>(services_.transport.flush(
       Abort(), Deadline::after(is_own ? kOwnDrainTimeout : kDrainTimeout)));
+}
+
+// Otherwise it would wait for the others until it does not hear of them, while they wait for it in
+// the next world of an elastic job.
+void Cycle::tell_culprit(const Failure& failure) {
+  const int rank = failure.culprit;
+  if (rank == world_.rank() || peers_.has_left(rank)) return;
+  if (!services_.transport.activity(rank).opened) return;
+  const std::string message = AbortMessage{failure.error, rank}.encode();
+  static_cast<void>(groups_.world().control_plane().send(rank, MessageKind::kAbort, message));
+  peers_.drain_control_messages();
 }
 
 void Cycle::complete_all(const Error& error) {

@@ -78,6 +78,7 @@ class Cycle final : public TransportListener {
     std::string bytes;
   };
 
+  void on_lost(int peer, const Error& error, Loss loss);
   template <class Stage>
   bool for_each_group(Stage&& stage);
   bool complete();
@@ -91,6 +92,7 @@ class Cycle final : public TransportListener {
   /// without a culprit.
   void hear_reason();
   void tell_of(const Failure& failure);
+  void tell_culprit(const Failure& failure);
   Status send_shutdown_notices();
   void complete_all(const Error& error);
 

@@ -12,10 +12,24 @@
 
 namespace kolo {
 
+/// How a rank was lost.
+enum class Loss {
+  kUnknown,  ///< as when its connection broke
+  kEnded,    ///< its process, on this host, has ended: what it has sent is here
+  kSilent,   ///< nothing is heard of it
+};
+
 struct Failure {
   Error error;
   int culprit = Abort::kNoCulprit;
   bool heard = false;  ///< another rank reported it
+  Loss loss = Loss::kUnknown;
+
+  /// Whether the culprit is lost for this rank, but may go on and wait for the others.
+  bool culprit_may_live() const {
+    return error.code == ErrorCode::kPeerLost && culprit != Abort::kNoCulprit &&
+           (heard || loss == Loss::kSilent);
+  }
 };
 
 class Failures {

@@ -55,7 +55,8 @@ void HealthCheck::check() {
       // In a large world, a rank that is not concerned() may have left without telling us. If it
       // was lost, other ranks report it.
       if (context_.peers.has_left(rank) || !context_.peers.concerned(rank)) continue;
-      on_lost_(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"));
+      on_lost_(rank, KOLO_ERROR(kPeerLost, "its process has ended without kolo::shutdown()"),
+               Loss::kEnded);
     }
     if (heartbeat_.due(now)) check_heartbeats(now);
   }
@@ -65,7 +66,7 @@ void HealthCheck::check() {
 
 void HealthCheck::check_processes() {
   for (const int rank : watch_.exited())
-    on_lost_(rank, KOLO_ERROR(kPeerLost, "its process has ended while it started"));
+    on_lost_(rank, KOLO_ERROR(kPeerLost, "its process has ended while it started"), Loss::kEnded);
 }
 
 void HealthCheck::check_heartbeats(Clock::time_point now) {
@@ -79,10 +80,12 @@ void HealthCheck::check_heartbeats(Clock::time_point now) {
     static_cast<void>(world.control_plane().send(rank, MessageKind::kBeat, {}));
   }
   for (const auto& [rank, duration] : findings.silent)
-    on_lost_(rank, KOLO_ERROR(kPeerLost,
-                              "nothing was heard of it for {} s (KOLO_HEARTBEAT_TIMEOUT): its host "
-                              "or the network is down, or its process is stopped",
-                              duration.count()));
+    on_lost_(rank,
+             KOLO_ERROR(kPeerLost,
+                        "nothing was heard of it for {} s (KOLO_HEARTBEAT_TIMEOUT): its host "
+                        "or the network is down, or its process is stopped",
+                        duration.count()),
+             Loss::kSilent);
 }
 
 void HealthCheck::check(Group& group, Clock::time_point now, bool check_time) {

@@ -18,7 +18,7 @@ class HealthCheck {
  public:
   using Clock = std::chrono::steady_clock;
   /// Called with a rank of the world that is lost, and why.
-  using OnLost = std::function<void(int rank, const Error& error)>;
+  using OnLost = std::function<void(int rank, const Error& error, Loss loss)>;
 
   HealthCheck(CycleContext& context, const Log& log, OnLost on_lost);
 

@@ -3,18 +3,25 @@
 //
 //   kolo-run -np 3 --min-np 1 --restarts 9 chaos_worker --epochs 20
 //
-// It prints a line each time a world stands ("world …"), and "done …" at the end. SIGUSR1 makes it
-// exit, SIGUSR2 throw, at the next step.
+// It prints a line with the time when a process can train ("ready …"), a world stands ("world …"),
+// a world loses a rank ("lost …") or takes newcomers ("left …"), and an epoch ends ("at …"); "done
+// …" at the end. At the next step SIGUSR1 makes it exit, SIGUSR2 throw, SIGRTMIN run out of memory.
 #include <kolo/torch.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -40,6 +47,7 @@ struct Flags {
   int milliseconds = 20;  ///< time of each step
   bool ddp = false;
   bool samples = false;  ///< with an ElasticSampler: counts how often each sample has come
+  std::string end;       ///< training ends with the epoch in which there is a file of this name
 };
 
 Flags parse(int argc, char** argv) {
@@ -54,9 +62,12 @@ Flags parse(int argc, char** argv) {
       flags.epochs = std::atoll(argv[++i]);
     } else if (name == "--step-ms" && i + 1 < argc) {
       flags.milliseconds = std::atoi(argv[++i]);
+    } else if (name == "--end" && i + 1 < argc) {
+      flags.end = argv[++i];
     } else {
       throw std::invalid_argument(
-          "usage: chaos_worker [--epochs N] [--step-ms N] [--ddp | --samples]; not '" + name + "'");
+          "usage: chaos_worker [--epochs N] [--end FILE] [--step-ms N] [--ddp | --samples]; not '" +
+          name + "'");
     }
   }
   return flags;
@@ -91,26 +102,46 @@ torch::Tensor weights_of(const torch::nn::Linear& model) {
   return torch::cat({model->weight.flatten(), model->bias}).detach();
 }
 
-/// The weights of one undisturbed process, by State::progress().
-std::vector<torch::Tensor> reference(const Flags& flags) {
-  torch::nn::Linear model = make_model();
-  std::vector<torch::Tensor> weights{weights_of(model)};
-  torch::optim::SGD optimizer(model->parameters(), sgd());
-  kolo::DistributedSampler sampler(kSamples, {.global_batch = kBatch, .rank = 0, .size = 1});
-  for (std::int64_t epoch = 0; epoch < flags.epochs; ++epoch) {
-    sampler.set_epoch(static_cast<std::size_t>(epoch));
-    sampler.reset();
-    while (const auto samples = sampler.next(1)) {
-      const torch::Tensor inputs = inputs_of(*samples);
-      optimizer.zero_grad();
-      loss_of(model(inputs), inputs).backward();
-      optimizer.step();
-      weights.push_back(weights_of(model));
-    }
-    weights.push_back(weights_of(model));  // the end of an epoch is progress, too
+/// The weights of one undisturbed process. What a sample adds to the gradient does not depend on
+/// the weights, so newcomers compute those of many steps in no time.
+class Reference {
+ public:
+  Reference() {
+    std::vector<std::size_t> all(kSamples);
+    std::iota(all.begin(), all.end(), 0);
+    const torch::Tensor inputs = inputs_of(all);
+    const torch::Tensor outer = inputs.sum(1, true).sin() / static_cast<double>(kBatch);
+    gradients_ = torch::cat({inputs * outer, outer}, 1);
   }
-  return weights;
-}
+
+  /// By State::progress().
+  const torch::Tensor& at(std::uint64_t progress) {
+    while (weights_.size() <= progress) advance();
+    return weights_[progress];
+  }
+
+ private:
+  void advance() {
+    if (const auto samples = sampler_.next(1)) {
+      const std::vector<std::int64_t> rows(samples->begin(), samples->end());
+      const torch::Tensor gradient = gradients_.index_select(0, torch::tensor(rows)).sum(0);
+      model_->weight.mutable_grad() = gradient.narrow(0, 0, kInputs).unsqueeze(0);
+      model_->bias.mutable_grad() = gradient.narrow(0, kInputs, 1);
+      optimizer_.step();
+    } else {  // the end of an epoch is progress, too
+      sampler_.set_epoch(++epoch_);
+      sampler_.reset();
+    }
+    weights_.push_back(weights_of(model_));
+  }
+
+  torch::nn::Linear model_ = make_model();
+  torch::optim::SGD optimizer_{model_->parameters(), sgd()};
+  kolo::DistributedSampler sampler_{kSamples, {.global_batch = kBatch, .rank = 0, .size = 1}};
+  std::size_t epoch_ = 0;
+  torch::Tensor gradients_;  ///< a row for each sample
+  std::vector<torch::Tensor> weights_ = {weights_of(model_)};
+};
 
 [[noreturn]] void end_wrong(const std::string& what) {
   std::printf("WRONG: %s\n", what.c_str());
@@ -130,20 +161,55 @@ void check_sum(std::uint64_t progress) {
   }
 }
 
+/// Has no more memory than now, and needs some.
+void exhaust_memory() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const rlimit limit = {bytes, bytes};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) end_wrong("there is no limit of memory");
+  for (std::vector<torch::Tensor> kept;;) kept.push_back(torch::ones({1 << 20}));
+}
+
 void take_signal() {
   if (asked == SIGUSR1) std::exit(3);
   if (asked == SIGUSR2) throw std::runtime_error("an exception of this rank's own");
+  if (asked == SIGRTMIN) exhaust_memory();
 }
 
-/// Once all ranks have had a right sum.
-void say_world(const kolo::elastic::State& state) {
-  check_sum(state.progress());
-  std::printf("world %d: pid %d is rank %d of %d at %llu, %.6f\n", state.generation(), getpid(),
-              kolo::rank(), kolo::size(), static_cast<unsigned long long>(state.progress()), now());
+void say(const char* what, const kolo::elastic::State& state) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  std::printf("%s %d: pid %d on %s is rank %d of %d at %llu, %.6f\n", what, state.generation(),
+              getpid(), host.data(), kolo::rank(), kolo::size(),
+              static_cast<unsigned long long>(state.progress()), now());
   std::fflush(stdout);
 }
 
-int train(const Flags& flags) {
+/// Calls `epoch` until it returns false, in one world after the other.
+void train(kolo::elastic::State& state, const Flags& flags, const std::function<void()>& epoch) {
+  say("ready", state);
+  kolo::elastic::run(state, [&] {
+    check_sum(state.progress());
+    say("world", state);
+    try {
+      while (state.epoch() < flags.epochs &&
+             !kolo::any(!flags.end.empty() && std::filesystem::exists(flags.end))) {
+        epoch();
+        state.next_epoch();
+        say("at", state);
+      }
+    } catch (const std::exception&) {
+      say("lost", state);
+      throw;
+    } catch (...) {  // elastic::run() takes newcomers in
+      say("left", state);
+      throw;
+    }
+  });
+}
+
+int compare_weights(const Flags& flags) {
   torch::nn::Linear model = make_model();
   std::optional<kolo::DistributedDataParallel<torch::nn::Linear>> ddp;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
@@ -164,7 +230,7 @@ int train(const Flags& flags) {
   kolo::elastic::State state(
       {.module = model.get(), .optimizer = optimizer.get(), .sampler = &sampler}, members);
 
-  const std::vector<torch::Tensor> right = reference(flags);
+  Reference right;
   const auto error_at = [&](std::uint64_t progress) {
     const double error = (weights_of(model) - right.at(progress)).abs().max().item<double>();
     if (error < kTolerance) return error;
@@ -186,19 +252,16 @@ int train(const Flags& flags) {
     }
     optimizer->step();
   };
-  kolo::elastic::run(state, [&] {
+  train(state, flags, [&] {
     error_at(state.progress());
-    say_world(state);
-    for (; state.epoch() < flags.epochs; state.next_epoch()) {
-      sampler.reset();
-      while (const auto samples = sampler.next(1)) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(flags.milliseconds));  // the compute
-        take_signal();
-        step(*samples);
-        error_at(state.progress() + 1);
-        check_sum(state.progress());
-        state.commit();
-      }
+    sampler.reset();
+    while (const auto samples = sampler.next(1)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(flags.milliseconds));  // the compute
+      take_signal();
+      step(*samples);
+      error_at(state.progress() + 1);
+      check_sum(state.progress());
+      state.commit();
     }
   });
   const double error = error_at(state.progress());
@@ -217,33 +280,30 @@ int count_samples(const Flags& flags) {
                                        model->named_parameters(), {.weigh_by_samples = true});
   kolo::ElasticSampler sampler(kSamples);
   kolo::elastic::State state({.module = model.get(), .optimizer = &optimizer, .sampler = &sampler});
-  kolo::elastic::run(state, [&] {
-    say_world(state);
-    for (; state.epoch() < flags.epochs; state.next_epoch()) {
-      sampler.reset();
-      for (;;) {
-        const auto samples = sampler.next(kBatch / 4);
-        if (!kolo::any(samples.has_value())) break;
-        std::this_thread::sleep_for(std::chrono::milliseconds(flags.milliseconds));
-        take_signal();
-        torch::Tensor counts = torch::zeros({kSamples}, torch::kInt64);
-        optimizer.zero_grad();
-        optimizer.set_sample_count(samples ? static_cast<std::int64_t>(samples->size()) : 0);
-        if (samples) {
-          for (const std::size_t sample : *samples) counts[static_cast<std::int64_t>(sample)] += 1;
-          const torch::Tensor inputs = inputs_of(*samples);
-          loss_of(model(inputs), inputs).backward();
-        }
-        kolo::allreduce_(counts, {.name = "counts"});
-        optimizer.step();
-        seen.add_(counts);
-        state.commit();
+  train(state, flags, [&] {
+    sampler.reset();
+    for (;;) {
+      const auto samples = sampler.next(kBatch / 4);
+      if (!kolo::any(samples.has_value())) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(flags.milliseconds));
+      take_signal();
+      torch::Tensor counts = torch::zeros({kSamples}, torch::kInt64);
+      optimizer.zero_grad();
+      optimizer.set_sample_count(samples ? static_cast<std::int64_t>(samples->size()) : 0);
+      if (samples) {
+        for (const std::size_t sample : *samples) counts[static_cast<std::int64_t>(sample)] += 1;
+        const torch::Tensor inputs = inputs_of(*samples);
+        loss_of(model(inputs), inputs).backward();
       }
-      if ((seen != state.epoch() + 1).any().item<bool>()) {
-        end_wrong("after epoch " + std::to_string(state.epoch()) + " samples have come " +
-                  std::to_string(seen.min().item<std::int64_t>()) + " to " +
-                  std::to_string(seen.max().item<std::int64_t>()) + " times");
-      }
+      kolo::allreduce_(counts, {.name = "counts"});
+      optimizer.step();
+      seen.add_(counts);
+      state.commit();
+    }
+    if ((seen != state.epoch() + 1).any().item<bool>()) {
+      end_wrong("after epoch " + std::to_string(state.epoch()) + " samples have come " +
+                std::to_string(seen.min().item<std::int64_t>()) + " to " +
+                std::to_string(seen.max().item<std::int64_t>()) + " times");
     }
   });
   std::printf("done: pid %d is rank %d of %d at %llu, off by 0\n", getpid(), kolo::rank(),
@@ -257,10 +317,11 @@ int main(int argc, char** argv) {
   try {
     std::signal(SIGUSR1, ask);
     std::signal(SIGUSR2, ask);
+    std::signal(SIGRTMIN, ask);
     kolo::init(argc, argv);
     at::set_num_threads(1);
     const Flags flags = parse(argc, argv);
-    return flags.samples ? count_samples(flags) : train(flags);
+    return flags.samples ? count_samples(flags) : compare_weights(flags);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "pid %d: %s\n", getpid(), kolo::reason_of(error).c_str());
     return 1;
