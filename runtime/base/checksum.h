@@ -12,7 +12,7 @@ namespace kolo {
 /// the instruction's latency. The value is the same on all processors, but not that of a plain
 /// CRC32C. Zeros at the end count only if `seed` tells the length.
 std::uint32_t checksum_of(std::span<const std::byte> data, std::uint32_t seed = 0);
-/// The same without the instruction; for processors that lack it.
+/// checksum_of() for processors that lack the instruction.
 std::uint32_t checksum_by_table(std::span<const std::byte> data, std::uint32_t seed = 0);
 /// Whether checksum_of() uses the instruction.
 bool has_checksum_instruction();

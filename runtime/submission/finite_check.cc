@@ -10,7 +10,7 @@ namespace {
 
 /// A word of 8 bytes holds one to four values. An exponent of ones is NaN or infinity.
 struct Layout {
-  std::size_t bytes = 0;       ///< of a value; 0: the type has no such values
+  std::size_t bytes = 0;       ///< a value has so many; 0: the type has no such values
   std::uint64_t exponent = 0;  ///< mask of the exponent of one value
   std::uint64_t lowest = 0;    ///< its lowest bit
 };

@@ -235,7 +235,7 @@ TEST(WireCheckOfMessages, AMessageBetweenTwoRanksIsChecked) {
                     if (rank == 0 && status.ok()) {  // the bytes had left when they were damaged
                       std::vector<float> next(1);
                       const auto sum = runtime.submit(allreduce_of("next", next));
-          status = sum.ok() ? (*sum)->wait() : Status(sum.error());
+                      status = sum.ok() ? (*sum)->wait() : Status(sum.error());
                     }
                     ASSERT_FALSE(status.ok());
                     EXPECT_THAT(status.error().message,
