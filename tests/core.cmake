@@ -1,6 +1,7 @@
 # Tests of runtime/ and transport/, in the order of the layers: ranks are threads.
 kolo_add_test(base_tests LABELS inprocess SOURCES
   runtime/base/available_memory_test.cc
+  runtime/base/checksum_test.cc
   runtime/base/config_test.cc
   runtime/base/error_test.cc
   runtime/base/log_test.cc
@@ -56,6 +57,7 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/ready_slots_test.cc
   runtime/negotiation/slot_set_test.cc
   runtime/negotiation/wire_test.cc
+  runtime/submission/finite_check_test.cc
   runtime/fusion/fusion_plan_test.cc
   runtime/health/departures_test.cc
   runtime/health/heartbeat_test.cc)
@@ -133,6 +135,7 @@ set(transport_conformance
   transport/transport_conformance_messages.cc
   transport/transport_conformance_transfers.cc)
 kolo_add_test(transport_tests LABELS inprocess SOURCES
+  transport/checked_transport_test.cc
   transport/message_matcher_test.cc
   transport/loopback_test.cc
   support/faulty_transport_test.cc
@@ -181,6 +184,8 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/set_failures_test.cc
   runtime/cycle/types_test.cc
   runtime/cycle/waiting_test.cc
+  runtime/cycle/wire_check_test.cc
+  runtime/cycle/finite_check_test.cc
   runtime/cycle/process_set_memory_test.cc
   runtime/cycle/process_set_removal_test.cc
   runtime/cycle/process_sets_test.cc

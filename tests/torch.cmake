@@ -66,7 +66,14 @@ if(KOLO_HAS_TORCH)
   set_tests_properties(kolo_run_elastic PROPERTIES TIMEOUT 300 LABELS torch PROCESSORS 3)
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
+    bindings/torch/not_finite_test.cc
     bindings/torch/shared_gradients_test.cc)
+  add_test(NAME torch_not_finite COMMAND kolo-run -np 3 $<TARGET_FILE:torch_gradients_tests>
+    --gtest_also_run_disabled_tests --gtest_filter=DISABLED_NotFinite.*)
+  set_tests_properties(torch_not_finite PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
+    ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_CHECK_FINITE=error"
+    PASS_REGULAR_EXPRESSION "PASSED  . 4 tests.*PASSED  . 4 tests.*PASSED  . 4 tests"
+    FAIL_REGULAR_EXPRESSION "FAILED")
   # Too little of such memory: it says so, and everything else is the same.
   kolo_add_mpi_test(torch_gradients_small_arena PROGRAM torch_gradients_tests NP 2 LABELS torch)
   if(TEST torch_gradients_small_arena)

@@ -16,8 +16,9 @@ class Transfer;
 /// One end of a transfer.
 struct TransferEnd {
   int rank = 0;
-  std::size_t length = 0;  ///< bytes
-  std::uint64_t call = 0;  ///< Tag::call
+  std::size_t length = 0;      ///< bytes
+  std::uint64_t call = 0;      ///< Tag::call
+  std::uint32_t checksum = 0;  ///< Transfer::checksum() of the sender
 };
 inline bool fit(const TransferEnd& receiver, const TransferEnd& sender) {
   return receiver.length == sender.length && receiver.call == sender.call;
@@ -50,6 +51,9 @@ class Transfer {
   State state() const noexcept { return state_; }
   std::uint32_t id() const noexcept { return id_; }
   const MemoryRegion* memory() const noexcept { return memory_; }
+  /// Travels beside the message: a send's is set before it, a receive has it once it is done.
+  std::uint32_t checksum() const noexcept { return checksum_; }
+  void set_checksum(std::uint32_t checksum) noexcept { checksum_ = checksum; }
   /// Why the transfer failed; ok if it did not, or is not done yet.
   const Status& status() const noexcept { return status_; }
 
@@ -68,6 +72,7 @@ class Transfer {
   TransferListener* listener_ = nullptr;
   const MemoryRegion* memory_ = nullptr;
   std::uint32_t id_ = 0;
+  std::uint32_t checksum_ = 0;
   State state_ = State::kIdle;
   Status status_;
 };

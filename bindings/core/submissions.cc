@@ -1,5 +1,6 @@
 #include "bindings/core/submissions.h"
 
+#include "bindings/core/input_parts.h"
 #include "bindings/core/step_scope.h"
 
 #include <utility>
@@ -30,6 +31,7 @@ Submission allreduce_submission(const void* input, void* output, const Shape& sh
   submission.input = static_cast<const std::byte*>(input);
   submission.output = static_cast<std::byte*>(output);
   submission.absent = options.absent;
+  submission.part_at = InputParts::current();
   submission.keep_alive = options.keep_alive;
   submission.process_set = options.process_set.id();
   submission.stream = options.stream;
@@ -52,6 +54,7 @@ Submission reducescatter_submission(const void* input, const Shape& shape, DataT
   submission.signature.op = options.op;
   submission.signature.prescale = options.prescale;
   submission.signature.postscale = options.postscale;
+  submission.part_at = InputParts::current();
   submission.allocate = guarded(std::move(allocate));
   return submission;
 }

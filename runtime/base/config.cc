@@ -110,6 +110,13 @@ const std::vector<Spec>& specs() {
            "Who does all-reduces of device memory; nccl needs a GPU for each rank.", kWorld),
       number("KOLO_DETERMINISTIC", &Config::deterministic, "switch", {0, 1}, kWorld,
              "1: sums do not depend on what they are fused with, nor on the link's speed."),
+      number("KOLO_WIRE_CHECK", &Config::wire_check, "switch", {0, 1}, kWorld,
+             "1: every message has a checksum, damage to one ends the job with an error; all data "
+             "goes by messages, none through shared memory."),
+      text("KOLO_CHECK_FINITE", &Config::check_finite, "mode", {"off", "warn", "error"},
+           "Whether each rank looks for NaN and infinity in what it gives to a sum; error: that "
+           "call then fails on all ranks.",
+           kWorld),
       number(
           "KOLO_LINK_CACHE", &Config::link_cache, "switch", {0, 1}, kWorld,
           "1: what links were measured to cost is kept in a file for a day; 0: it is measured at "

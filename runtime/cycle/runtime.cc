@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/device/device.h"
 #include "runtime/planning/route_table.h"
+#include "transport/checked_transport.h"
 
 #include <fmt/ranges.h>
 
@@ -38,6 +39,13 @@ void make_room_for(int rank, int ranks, const Log& log) {
       limit, ranks, wanted);
 }
 
+/// Checksums are for messages in host memory, so these carry everything.
+void check_the_wire(RuntimeParts& parts) {
+  parts.config.shared_memory = 0;
+  parts.config.device_memory = 0;
+  parts.transport = std::make_unique<CheckedTransport>(std::move(parts.transport));
+}
+
 }  // namespace
 
 Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> timeline)
@@ -47,6 +55,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       timeline_(std::move(timeline)),
       device_(host_device(), static_cast<int>(config_.reduce_threads)),
       window_(std::move(parts.reserved_memory)),
+      finite_check_(config_.check_finite, log_),
       arena_(*transport_, &devices_),
       services_{*transport_, device_.quickest(), window_,    devices_,
                 arena_,      schedules_,         *timeline_, flight_recorder_},
@@ -56,6 +65,8 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
                                        this->world().has_core_for_each_rank())) {}
 
 Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimeParts parts) {
+  const std::vector<std::string> settings = parts.config.agreed_settings();
+  if (parts.config.wire_check != 0) check_the_wire(parts);
   const std::chrono::seconds timeout(parts.config.init_timeout_s);
   make_room_for(bootstrap.rank(), bootstrap.size(), parts.log);
   auto timeline = Timeline::open({.path = parts.config.timeline,
@@ -69,9 +80,13 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     mine.complaint =
         timeline.error().message;  // every rank reports it, and none waits for this one
   }
+  if (parts.config.wire_check != 0 && parts.config.operations == "nccl" && mine.complaint.empty())
+    mine.complaint =
+        "KOLO_WIRE_CHECK=1 checks kolo's own messages, but KOLO_OPERATIONS=nccl sends others; set "
+        "one of them";
   mine.transport = std::string(parts.transport->name());
   mine.address = parts.transport->address();
-  mine.settings = parts.config.agreed_settings();
+  mine.settings = settings;
   mine.settings.push_back("process_sets=" + to_text(parts.process_sets));
   mine.settings.insert(mine.settings.end(), parts.agreed.begin(), parts.agreed.end());
   mine.info = describe_this_process(parts.config.host_id);

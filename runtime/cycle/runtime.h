@@ -14,6 +14,7 @@
 #include "runtime/observe/flight_recorder.h"
 #include "runtime/observe/timeline.h"
 #include "runtime/planning/exchange_fit.h"
+#include "runtime/submission/finite_check.h"
 #include "runtime/tuning/link_cache.h"
 #include "transport/transport.h"
 
@@ -160,6 +161,9 @@ class Runtime {
   /// The process set of an in-order call, which cannot be removed meanwhile; null for the world.
   using Within = std::unique_ptr<Group, Leave>;
   Result<Within> enter_set_of(const OrderedArguments& call);
+  int size_of_set(const Group* within) const {
+    return within == nullptr ? world().size() : within->communicator().size();
+  }
   Result<std::shared_ptr<Work>> enqueue_ordered(const OrderedArguments& call, const Group* within,
                                                 std::shared_ptr<const void> keep_alive);
   /// Turns kOutOfMemory of an arena into null, and logs it once.
@@ -171,6 +175,8 @@ class Runtime {
   Status prepare_on_device(Entry& entry) const;
   Status submit_entries(std::span<EntryPtr> entries, std::uint32_t process_set, bool will_wait);
   Status check_member(const Group& group, const Entry& entry) const;
+  /// KOLO_CHECK_FINITE: an in-order call of values that are not finite ends the job.
+  Status check_finite(const OrderedArguments& call, const Group* within);
 
   const Config config_;
   const Log log_;
@@ -183,6 +189,7 @@ class Runtime {
   mutable std::atomic<bool> told_of_full_arena_ = false;
   mutable std::atomic<bool> told_of_full_device_arena_ = false;
   NcclSite nccl_;  ///< outlives the groups' communicators
+  FiniteCheck finite_check_;
   Waker waker_;
   ScheduleCache schedules_;
   Arena arena_;

@@ -121,7 +121,10 @@ Result<std::vector<std::shared_ptr<Work>>> Runtime::submit_group(
 Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, bool will_wait) {
   return groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entries.front()));
-    for (EntryPtr& entry : entries) prepare(*entry, group.communicator());
+    for (EntryPtr& entry : entries) {
+      prepare(*entry, group.communicator());
+      if (entry->complaint.empty()) entry->complaint = finite_check_.look(*entry);
+    }
     return group.table().submit(entries, will_wait);
   });
 }
@@ -155,7 +158,7 @@ Status Runtime::allreduce_ordered(const std::byte* input, std::byte* output, std
 std::shared_ptr<Driver> Runtime::driver_of_small_calls() const {
   const ExchangeLimits& limits = groups_.world().exchange().limits();
   const bool carries = limits.take(OperationKind::kAllreduce, 1) || limits.two_rank > 0;
-  return carries ? driver_ : nullptr;
+  return carries && !finite_check_.on() ? driver_ : nullptr;
 }
 
 void Runtime::Leave::operator()(Group* group) const {
@@ -164,14 +167,28 @@ void Runtime::Leave::operator()(Group* group) const {
 
 Result<Runtime::Within> Runtime::enter_set_of(const OrderedArguments& call) {
   Within within;
-  if (call.process_set == 0) return within;  // the world always exists: no lock
-  KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
-    if (group.lifetime.retiring) return is_retiring(group);
-    group.lifetime.callers.fetch_add(1, std::memory_order_relaxed);
-    within.reset(&group);
-    return {};
-  }));
+  if (call.process_set != 0) {  // the world always exists: no lock
+    KOLO_TRY(groups_.with(call.process_set, [&](Group& group) -> Status {
+      if (group.lifetime.retiring) return is_retiring(group);
+      group.lifetime.callers.fetch_add(1, std::memory_order_relaxed);
+      within.reset(&group);
+      return {};
+    }));
+  }
+  if (finite_check_.on()) KOLO_TRY(check_finite(call, within.get()));
   return within;
+}
+
+// The other ranks may be in the call, which has no name by which it could fail alone.
+Status Runtime::check_finite(const OrderedArguments& call, const Group* within) {
+  const Submission submission = submission_of(call, size_of_set(within));
+  if (call.count <= 0 || !submission.complaint.empty()) return {};
+  const std::string what = finite_check_.look(submission);
+  if (what.empty()) return {};
+  const Error error = KOLO_ERROR(kInvalidArgument, "rank {}: in-order {}: {}", world().rank(),
+                                 to_string(call.kind), what);
+  driver_->with_token([&] { cycle_.abort(error); });
+  return error;
 }
 
 Status Runtime::call_ordered(const OrderedArguments& call) {
@@ -193,7 +210,7 @@ Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& cal
                                                      std::shared_ptr<const void> keep_alive) {
   KOLO_ASSIGN(const auto within, enter_set_of(call));
   if (driver_->start_call(call)) {
-    const int size = within == nullptr ? world().size() : within->communicator().size();
+    const int size = size_of_set(within.get());
     auto work = std::make_shared<Work>();
     work->complete({}, {.contributors = size, .participants = size});
     return work;
@@ -206,8 +223,7 @@ Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& cal
 Result<std::shared_ptr<Work>> Runtime::enqueue_ordered(const OrderedArguments& call,
                                                        const Group* within,
                                                        std::shared_ptr<const void> keep_alive) {
-  const int size = within == nullptr ? world().size() : within->communicator().size();
-  Submission submission = submission_of(call, size);
+  Submission submission = submission_of(call, size_of_set(within));
   submission.keep_alive = std::move(keep_alive);
   return submit_ordered(std::move(submission));
 }

@@ -83,7 +83,9 @@ struct Submission {
   std::shared_ptr<const void> keep_alive;
   std::uint32_t process_set = 0;
   bool will_wait = false;  ///< the caller waits for the Work at once
-  bool dropped = false;    ///< nobody has the Work: a refusal that only tells the other ranks
+  /// The name of what lies at an element of the input, if the caller has packed several tensors.
+  std::function<std::string(std::uint64_t element)> part_at = {};
+  bool dropped = false;  ///< nobody has the Work: a refusal that only tells the other ranks
   /// For accelerator memory: the caller's stream. Memory from `allocate` is ready after the work
   /// that is enqueued on the stream by then, because a stream-ordered allocator may return memory
   /// that its stream still uses.

@@ -99,6 +99,12 @@ void FaultyTransport::hold(Held held, Fault fault) {
   held_.push_back(std::move(held));
 }
 
+std::span<std::byte> FaultyTransport::damaged(std::span<const std::byte> data) {
+  auto& copy = damaged_.emplace_back(data.begin(), data.end());
+  if (!copy.empty()) copy[random_() % copy.size()] ^= std::byte{1} << (random_() % 8);
+  return copy;
+}
+
 void FaultyTransport::let_go(Held held) {
   switch (held.call.kind) {
     case FaultyCall::Kind::kSend:
@@ -131,6 +137,10 @@ void FaultyTransport::transfer_call(FaultyCall call, std::span<std::byte> data,
       transfer.start();
       transfer.finish(injected(call));
       return;
+    case Fault::kDamage:
+      if (call.kind == FaultyCall::Kind::kSend) held.data = damaged(data);
+      let_go(std::move(held));
+      return;
   }
 }
 
@@ -159,6 +169,8 @@ Status FaultyTransport::post_message(int peer, std::span<const std::byte> messag
       return {};
     case Fault::kFail:
       return injected(call);
+    case Fault::kDamage:
+      return inner_->post_message(peer, damaged(message));
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// FaultyTransport: a decorator that delays, drops or fails the calls that a test picks, for tests
-// of the layers above on a misbehaving network. Same threads as the transport that it wraps; faults
-// are set on that rank's thread or before it starts.
+// FaultyTransport: a decorator that delays, drops, fails or damages the calls that a test picks,
+// for tests of the layers above on a misbehaving network. Same threads as the transport that it
+// wraps; faults are set on that rank's thread or before it starts.
 #pragma once
 
 #include "transport/transport.h"
@@ -19,9 +19,10 @@ namespace kolo::test {
 
 enum class Fault {
   kNone,
-  kDelay,  ///< starts some calls of progress() later, so that others overtake it
-  kDrop,   ///< never happens; a transfer stays pending until fail_all()
-  kFail,   ///< a transfer fails at once; a control message is refused
+  kDelay,   ///< starts some calls of progress() later, so that others overtake it
+  kDrop,    ///< never happens; a transfer stays pending until fail_all()
+  kFail,    ///< a transfer fails at once; a control message is refused
+  kDamage,  ///< one bit of what is sent flips on its way, if it has any
 };
 
 /// The properties by which a test decides on a fault.
@@ -90,6 +91,8 @@ class FaultyTransport : public Transport {
   bool follows_a_held_one(const FaultyCall& call) const;
   void hold(Held held, Fault fault);
   void let_go(Held held);
+  /// A copy with one bit flipped. Lives as long as this transport.
+  std::span<std::byte> damaged(std::span<const std::byte> data);
   void transfer_call(FaultyCall call, std::span<std::byte> data, Transfer& transfer);
 
   std::unique_ptr<Transport> inner_;
@@ -99,6 +102,7 @@ class FaultyTransport : public Transport {
   int size_ = 0;
   TransportListener* listener_ = nullptr;
   std::deque<Held> held_;  // in the order of the calls
+  std::deque<std::vector<std::byte>> damaged_;
   std::size_t counts_[3] = {};
   std::size_t now_ = 0;       // calls of progress()
   std::map<int, bool> lost_;  // peer: reported

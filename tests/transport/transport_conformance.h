@@ -33,6 +33,8 @@ struct TransportMaker {
   bool same_host = true;  ///< what the ranks are told about their hosts
   /// False if a peer may still read (not write) the memory of a failed transfer.
   bool reads_end_with_fail_all = true;
+  /// Bytes of the largest control message that users can send.
+  std::size_t largest_message = Transport::kLargestMessage;
 
   friend void PrintTo(const TransportMaker& maker, std::ostream* out) { *out << maker.name; }
 };

@@ -35,10 +35,11 @@ TEST_P(TransportConformance, MessagesOfOnePeerArriveInOrder) {
 
 TEST_P(TransportConformance, TheLongestMessageArrives) {
   run(2, [](ConformanceRank& self) {
-    EXPECT_TRUE(self.post(self.other(), std::string(Transport::kLargestMessage, 'x')).ok());
+    const std::string longest(GetParam().largest_message, 'x');
+    EXPECT_TRUE(self.post(self.other(), longest).ok());
     EXPECT_TRUE(self.post(self.other(), "after it").ok());
     self.wait([&] { return self.messages.size() == 2; }, "both messages arrived");
-    EXPECT_TRUE(self.messages[0].second == std::string(Transport::kLargestMessage, 'x'));
+    EXPECT_TRUE(self.messages[0].second == longest);
     EXPECT_EQ(self.messages[1].second, "after it");
     self.meet();
   });
@@ -46,7 +47,7 @@ TEST_P(TransportConformance, TheLongestMessageArrives) {
 
 TEST_P(TransportConformance, AMessageThatIsTooLongIsRefused) {
   run(1, [](ConformanceRank& self) {
-    const Status status = self.post(0, std::string(Transport::kLargestMessage + 1, 'x'));
+    const Status status = self.post(0, std::string(GetParam().largest_message + 1, 'x'));
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
   });

@@ -39,8 +39,9 @@ struct LoopbackPacket {
   Kind kind = Kind::kControl;
   int from = 0;
   Tag tag = {};
-  std::size_t offset = 0;  ///< where the packet's bytes start in LoopbackBatch::bytes
-  std::size_t length = 0;  ///< bytes of the message
+  std::uint32_t checksum = 0;  ///< Transfer::checksum()
+  std::size_t offset = 0;      ///< where the packet's bytes start in LoopbackBatch::bytes
+  std::size_t length = 0;      ///< bytes of the message
   std::shared_ptr<LoopbackOffer> offer = nullptr;
 };
 

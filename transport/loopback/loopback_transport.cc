@@ -111,6 +111,7 @@ void LoopbackTransport::send(int peer, Tag tag, std::span<const std::byte> data,
                                                  {.kind = LoopbackPacket::Kind::kEager,
                                                   .from = rank_,
                                                   .tag = tag,
+                                                  .checksum = transfer.checksum(),
                                                   .length = data.size()},
                                                  data)));
     return;
@@ -129,6 +130,7 @@ void LoopbackTransport::send(int peer, Tag tag, std::span<const std::byte> data,
                                                {.kind = LoopbackPacket::Kind::kOffer,
                                                 .from = rank_,
                                                 .tag = tag,
+                                                .checksum = transfer.checksum(),
                                                 .length = data.size(),
                                                 .offer = offer},
                                                {}));
@@ -147,31 +149,33 @@ void LoopbackTransport::receive(int peer, Tag tag, std::span<std::byte> data, Tr
   const std::optional<Arrival> arrival = matcher_.post({.peer = peer, .tag = tag}, receive);
   if (!arrival) return;
   if (arrival->offer != nullptr) {
-    copy_offer(peer, receive, arrival->call, arrival->offer);
+    copy_offer(receive, {peer, arrival->offer->data.size(), arrival->call, arrival->checksum},
+               arrival->offer);
   } else {
-    copy_eager(peer, receive, arrival->call, arrival->bytes);
+    copy_eager(receive, {peer, arrival->bytes.size(), arrival->call, arrival->checksum},
+               arrival->bytes);
   }
 }
 
-void LoopbackTransport::copy_eager(int peer, const PostedReceive& receive, std::uint64_t call,
+void LoopbackTransport::copy_eager(const PostedReceive& receive, const TransferEnd& sent,
                                    std::span<const std::byte> bytes) {
   const TransferEnd own{rank_, receive.data.size(), receive.call};
-  const TransferEnd sent{peer, bytes.size(), call};
+  receive.transfer->set_checksum(sent.checksum);
   if (!fit(own, sent)) return receive.transfer->finish(receive.transfer->mismatch(own, sent));
   if (!bytes.empty()) std::memcpy(receive.data.data(), bytes.data(), bytes.size());
   receive.transfer->finish(Status());
 }
 
-void LoopbackTransport::copy_offer(int peer, const PostedReceive& receive, std::uint64_t call,
+void LoopbackTransport::copy_offer(const PostedReceive& receive, const TransferEnd& sent,
                                    const std::shared_ptr<LoopbackOffer>& offer) {
   const TransferEnd own{rank_, receive.data.size(), receive.call};
-  const TransferEnd sent{peer, offer->data.size(), call};
+  receive.transfer->set_checksum(sent.checksum);
   Status status;
   {
     const std::scoped_lock lock(offer->mutex);
     if (offer->withdrawn) {
       status = KOLO_ERROR(kPeerLost, "rank {}: rank {} failed or left before its message was read",
-                          rank_, peer);
+                          rank_, sent.rank);
     } else if (!fit(own, sent)) {
       status = receive.transfer->mismatch(own, sent);
     } else {
@@ -179,7 +183,8 @@ void LoopbackTransport::copy_offer(int peer, const PostedReceive& receive, std::
     }
   }
   // A sender that has left or was killed needs no answer.
-  hub_.deliver(peer, {.kind = LoopbackPacket::Kind::kTaken, .from = rank_, .offer = offer}, {});
+  hub_.deliver(sent.rank, {.kind = LoopbackPacket::Kind::kTaken, .from = rank_, .offer = offer},
+               {});
   receive.transfer->finish(std::move(status));
 }
 
@@ -199,6 +204,7 @@ bool LoopbackTransport::progress() {
 void LoopbackTransport::handle(const LoopbackPacket& packet, std::span<const std::byte> bytes) {
   if (failure_) return;
   const MessageKey key{.peer = packet.from, .tag = packet.tag};
+  const TransferEnd sent{packet.from, packet.length, packet.tag.call, packet.checksum};
   ++activity_[static_cast<std::size_t>(packet.from)].arrivals;
   switch (packet.kind) {
     case LoopbackPacket::Kind::kControl:
@@ -206,18 +212,21 @@ void LoopbackTransport::handle(const LoopbackPacket& packet, std::span<const std
       return;
     case LoopbackPacket::Kind::kEager:
       if (const auto receive = matcher_.match(key)) {
-        copy_eager(packet.from, *receive, packet.tag.call, bytes);
+        copy_eager(*receive, sent, bytes);
       } else {
-        matcher_.keep(
-            key,
-            {.bytes = {bytes.begin(), bytes.end()}, .offer = nullptr, .call = packet.tag.call});
+        matcher_.keep(key, {.bytes = {bytes.begin(), bytes.end()},
+                            .offer = nullptr,
+                            .call = sent.call,
+                            .checksum = sent.checksum});
       }
       return;
     case LoopbackPacket::Kind::kOffer:
       if (const auto receive = matcher_.match(key)) {
-        copy_offer(packet.from, *receive, packet.tag.call, packet.offer);
+        copy_offer(*receive, sent, packet.offer);
       } else {
-        matcher_.keep(key, {.bytes = {}, .offer = packet.offer, .call = packet.tag.call});
+        matcher_.keep(
+            key,
+            {.bytes = {}, .offer = packet.offer, .call = sent.call, .checksum = sent.checksum});
       }
       return;
     case LoopbackPacket::Kind::kTaken:

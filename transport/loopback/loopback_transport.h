@@ -54,6 +54,7 @@ class LoopbackTransport final : public Transport {
     std::vector<std::byte> bytes;          // for an eager message
     std::shared_ptr<LoopbackOffer> offer;  // for a large message
     std::uint64_t call = 0;                // Tag::call
+    std::uint32_t checksum = 0;            // Transfer::checksum()
   };
   /// A large send that its receiver has not yet copied.
   struct PendingSend {
@@ -65,9 +66,9 @@ class LoopbackTransport final : public Transport {
   Status check_peer(int peer) const;
   Status delivered(int peer, LoopbackHub::Delivery delivery) const;
   void handle(const LoopbackPacket& packet, std::span<const std::byte> bytes);
-  void copy_eager(int peer, const PostedReceive& receive, std::uint64_t call,
+  void copy_eager(const PostedReceive& receive, const TransferEnd& sent,
                   std::span<const std::byte> bytes);
-  void copy_offer(int peer, const PostedReceive& receive, std::uint64_t call,
+  void copy_offer(const PostedReceive& receive, const TransferEnd& sent,
                   const std::shared_ptr<LoopbackOffer>& offer);
   PendingSend take_pending(std::size_t slot);
   void withdraw_offers();

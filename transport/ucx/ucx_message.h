@@ -25,7 +25,7 @@ struct UcxHeader {
   std::uint64_t sequence = 0;  ///< number of this message from sender to receiver in its stream
   Tag tag = {};
   std::int32_t sender = 0;
-  std::int32_t reserved = 0;
+  std::uint32_t checksum = 0;  ///< Transfer::checksum()
 };
 
 /// A message without its receive. A descriptor belongs to UCX until it is received or released.
@@ -35,6 +35,7 @@ struct UcxArrival {
   Kind kind = Kind::kCopied;
   std::size_t length = 0;
   std::uint64_t call = 0;            ///< Tag::call
+  std::uint32_t checksum = 0;        ///< Transfer::checksum()
   std::vector<std::byte> copy = {};  ///< kCopied
   void* descriptor = nullptr;        ///< kEagerDescriptor: the data; kRendezvous
   const std::byte* local = nullptr;  ///< kLocal: sent by this rank to itself, still in its memory

@@ -47,6 +47,7 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
   if (header.sequence != sequence.next_delivered) {
     auto [arrival, status] = keep(data, length, attributes);
     arrival.call = header.tag.call;
+    arrival.checksum = header.checksum;
     sequence.early.emplace(header.sequence, Early{header.tag, std::move(arrival)});
     return status;
   }
@@ -60,7 +61,7 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
   if (stream == UcxStream::kControl) {
     listener_->on_message(peer, bytes);
   } else if (const auto receive = matcher_.match(key)) {
-    const TransferEnd sent{peer, length, header.tag.call};
+    const TransferEnd sent{peer, length, header.tag.call, header.checksum};
     if (Status fits = check_arrival(*receive, sent, rendezvous); !fits.ok()) {
       receive->transfer->finish(std::move(fits));
     } else if (rendezvous) {
@@ -73,6 +74,7 @@ ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, voi
   } else {
     auto [arrival, status] = keep(data, length, attributes);
     arrival.call = header.tag.call;
+    arrival.checksum = header.checksum;
     matcher_.keep(key, std::move(arrival));
     result = status;
   }
@@ -122,6 +124,7 @@ void UcxTransport::deliver(UcxStream stream, int peer, Early early) {
 
 Status UcxTransport::check_arrival(const PostedReceive& receive, const TransferEnd& sent,
                                    bool is_rendezvous) const {
+  receive.transfer->set_checksum(sent.checksum);
   if (!fit(end_of(receive), sent)) return receive.transfer->mismatch(end_of(receive), sent);
   // The processor would copy an eager message, but it cannot write device memory.
   if (!is_rendezvous && type_of(receive.transfer->memory()) != MemoryType::kHost)
@@ -154,7 +157,8 @@ void UcxTransport::receive(int peer, Tag tag, std::span<std::byte> data, Transfe
 
 void UcxTransport::consume(int peer, const PostedReceive& receive, UcxArrival arrival) {
   const bool is_rendezvous = arrival.kind == UcxArrival::Kind::kRendezvous;
-  Status fits = check_arrival(receive, {peer, arrival.length, arrival.call}, is_rendezvous);
+  const TransferEnd sent{peer, arrival.length, arrival.call, arrival.checksum};
+  Status fits = check_arrival(receive, sent, is_rendezvous);
   const auto fill = [&](const void* from) {
     if (fits.ok() && arrival.length != 0) std::memcpy(receive.data.data(), from, arrival.length);
   };

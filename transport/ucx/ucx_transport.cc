@@ -245,6 +245,7 @@ void UcxTransport::send(int peer, Tag tag, std::span<const std::byte> data, Tran
   request.is_send = true;
   request.transfer = &transfer;
   request.header.tag = tag;
+  request.header.checksum = transfer.checksum();
   ++sends_pending_;
   if (Status status = post(UcxStream::kTagged, link, request, data, flags); !status.ok()) {
     --sends_pending_;
@@ -258,6 +259,7 @@ void UcxTransport::send_to_self(Tag tag, std::span<const std::byte> data, Transf
   UcxArrival arrival{.kind = UcxArrival::Kind::kLocal,
                      .length = data.size(),
                      .call = tag.call,
+                     .checksum = transfer.checksum(),
                      .local = data.data(),
                      .local_send = &transfer};
   ++sends_pending_;

@@ -79,6 +79,14 @@ BucketMemory::BucketMemory(const std::vector<AgreedLayout>& parameters) {
     views_.push_back(on_storage(flat_, offsets[k], parameters[k].sizes(), parameters[k].strides()));
 }
 
+std::size_t BucketMemory::tensor_at(std::uint64_t element) const {
+  std::size_t k = 0;
+  while (k + 1 < views_.size() &&
+         std::cmp_less_equal(views_[k + 1].storage_offset() - flat_.storage_offset(), element))
+    ++k;
+  return k;
+}
+
 torch::Tensor BucketMemory::alias(std::size_t k) const {
   const torch::NoGradGuard no_grad;
   return on_storage(flat_, views_[k].storage_offset(), views_[k].sizes(), views_[k].strides());

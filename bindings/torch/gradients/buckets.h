@@ -31,6 +31,8 @@ class BucketMemory {
   const torch::Tensor& flat() const { return flat_; }
   const torch::Tensor& view(std::size_t k) const { return views_[k]; }
   const std::vector<torch::Tensor>& views() const { return views_; }
+  /// The tensor that an element of flat() belongs to.
+  std::size_t tensor_at(std::uint64_t element) const;
   /// A new tensor on the memory of tensor k. It shares the storage but is not an autograd view,
   /// because optimizers that detach a gradient in place refuse views.
   torch::Tensor alias(std::size_t k) const;

@@ -1,3 +1,4 @@
+#include "bindings/core/input_parts.h"
 #include "bindings/core/job_failure.h"
 #include "bindings/torch/gradients/ddp_agreement.h"
 #include "bindings/torch/gradients/ddp_state.h"
@@ -263,6 +264,9 @@ void DdpReducer::State::start(std::size_t index) {
   }
   const torch::Tensor& flat = bucket.memory.flat();
   weigh(flat);
+  const InputParts parts([&](std::uint64_t element) {
+    return parameters[bucket.members[bucket.memory.tensor_at(element)]].name;
+  });
   if (!hook) {
     bucket.pass.works = {start_allreduce(
         flat, flat, {.op = ReduceOp::kAverage, .name = bucket.name}, bucket.pass.incomplete)};

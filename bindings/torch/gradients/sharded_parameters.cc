@@ -1,6 +1,7 @@
 // ShardedParameters: sends gradients to their pieces and new values to all ranks. Checks are in
 // sharded_checks.cc, the pieces in sharded_pieces.cc, checkpoints in sharded_state.cc. The training
 // loop's thread.
+#include "bindings/core/input_parts.h"
 #include "bindings/torch/gradients/agreement.h"
 #include "bindings/torch/gradients/gradient_groups.h"
 #include "bindings/torch/gradients/parameter_names.h"
@@ -168,6 +169,13 @@ TensorWork ShardedParameters::State::reduce_bucket(std::size_t b, const std::str
   }
   const bool average = options.op == ReduceOp::kAverage;
   const double predivide = average ? options.gradient_predivide_factor : 1.0;
+  const InputParts parts([&](std::uint64_t element) {
+    std::string name;
+    for (const std::size_t index : bucket.parameters)
+      if (parameters[index].offset <= static_cast<std::int64_t>(element))
+        name = parameters[index].name;
+    return name;
+  });
   return reducescatter_async(flat, {.op = ReduceOp::kSum,
                                     .name = operation,
                                     .prescale = 1.0 / predivide,

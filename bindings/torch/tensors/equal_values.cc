@@ -18,7 +18,8 @@
 namespace kolo {
 namespace {
 
-constexpr int kDigits = 4;  ///< base-256 digits of a 32-bit number
+constexpr std::size_t kMostOthers = 4;  ///< values that a difference tells beside the first
+constexpr int kDigits = 4;              ///< base-256 digits of a 32-bit number
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t with) {
   constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;  // 2^64 divided by the golden ratio
@@ -117,11 +118,14 @@ std::string text_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-/// Describes how line `i` differs among the ranks that have this line; empty if it does not.
+/// Describes how line `i` differs among the ranks that have this line; empty if it does not. What
+/// most of them have comes first, and the others are named as those that differ from it.
 std::string difference_at(std::size_t i, const std::map<int, std::vector<std::string>>& all) {
   std::vector<std::pair<Line, std::vector<int>>> kinds;
+  std::size_t tellers = 0;
   for (const auto& [rank, lines] : all) {
     if (i >= lines.size()) continue;
+    ++tellers;
     const Line line = split(lines[i]);
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) {
       return kind.first == line ||
@@ -134,11 +138,22 @@ std::string difference_at(std::size_t i, const std::map<int, std::vector<std::st
     }
   }
   if (kinds.size() < 2) return {};
+  const auto most = std::find_if(kinds.begin(), kinds.end(), [tellers](const auto& kind) {
+    return 2 * kind.second.size() > tellers;
+  });
+  const bool has_majority = most != kinds.end();
+  if (has_majority) std::rotate(kinds.begin(), most, most + 1);
   const auto& [first, first_ranks] = kinds[0];
   const auto& [other, other_ranks] = kinds[1];
-  if (first.first == other.first)
-    return fmt::format("{} is {} on {}, but {} on {}", first.first, first.second,
-                       text_of(first_ranks), other.second, text_of(other_ranks));
+  if (first.first == other.first) {
+    std::string text =
+        fmt::format("{} is {} on {}, but", first.first, first.second, text_of(first_ranks));
+    for (std::size_t k = 1; k < kinds.size() && k <= kMostOthers; ++k)
+      text += fmt::format("{} {} on {}", k == 1 ? "" : ",", kinds[k].first.second,
+                          text_of(kinds[k].second));
+    if (kinds.size() > 1 + kMostOthers) text += ", …";
+    return has_majority ? text + ", against most ranks" : text;
+  }
   return fmt::format("{} has {} ({}) where {} has {} ({})", text_of(first_ranks), first.first,
                      first.second, text_of(other_ranks), other.first, other.second);
 }

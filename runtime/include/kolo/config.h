@@ -82,6 +82,12 @@ struct KOLO_API Config {
   /// KOLO_DETERMINISTIC, 0 or 1. World. 1: sums depend neither on which tensors are fused nor on
   /// the speed of links.
   std::int64_t deterministic = 0;
+  /// KOLO_WIRE_CHECK, 0 or 1. World. 1: every message has a checksum, and damage to one ends the
+  /// job with an error. No memory is mapped: messages carry everything, so that all is checked.
+  std::int64_t wire_check = 0;
+  /// KOLO_CHECK_FINITE: off, warn or error. World. Each rank looks for NaN and infinity in what it
+  /// gives to a sum. warn: it logs where. error: that call fails on all ranks.
+  std::string check_finite = "off";
   /// KOLO_LINK_CACHE, 0 or 1. World. 1: rank 0 keeps the measured costs of links for a day, and
   /// later jobs on the same hosts and transports use them. 0: each start measures.
   std::int64_t link_cache = 1;

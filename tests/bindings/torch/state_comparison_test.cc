@@ -250,6 +250,29 @@ TEST(StateComparison, WhatAPlainOptimizerPartsIsWarnedOf) {
   }
 }
 
+TEST(StateComparison, TheRankThatDiffersFromMostIsNamedAsSuch) {
+  if (kolo::size() < 3) GTEST_SKIP() << "takes three ranks";
+  std::string others = "1";
+  for (int rank = 2; rank < kolo::size(); ++rank) others += ", " + std::to_string(rank);
+  const Warnings warnings;
+  Trained trained(Trained::Way::kDdp);
+  for (int step = 0; step < 40; ++step) {
+    if (step == 12 && kolo::rank() == 0) {
+      const torch::NoGradGuard no_grad;
+      trained.layer->bias.add_(1);
+    }
+    trained.step();
+  }
+  if (kolo::rank() == 0) {
+    EXPECT_THAT(warnings.all,
+                ElementsAre(AllOf(
+                    HasSubstr("the norm of parameter 'bias' is "),
+                    testing::ContainsRegex(" on ranks " + others +
+                                           ", but [^ ]+ .bits [0-9a-f]+. on rank 0, against most "
+                                           "ranks"))));
+  }
+}
+
 TEST(StateComparison, WhatPartsLateIsFoundOnce) {
   SKIP_ALONE();
   for (const auto way : {Trained::Way::kDdp, Trained::Way::kOptimizer}) {
