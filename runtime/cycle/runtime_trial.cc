@@ -1,6 +1,6 @@
 // Runtime::choose_exchange(): measures at start which way all-reduces inside a host are fastest.
 // Cores differ in how fast they exchange lines, and virtual ones change it while they run, so no
-// constant fits all. The thread that starts the runtime.
+// constant fits all. The thread that starts the runtime. Runtime::force_algorithm() undoes that.
 #include "runtime/base/check.h"
 #include "runtime/cycle/runtime.h"
 #include "runtime/planning/exchange_fit.h"
@@ -142,6 +142,25 @@ Status Runtime::choose_exchange(Bootstrap& bootstrap, Deadline deadline) {
   });
   KOLO_TRY(bootstrap.exchange("their ways", "", deadline));
   return {};
+}
+
+void Runtime::force_algorithm(const std::string& algorithm) {
+  driver_->with_token([&] {
+    Group& world = groups_.world();
+    if (!chosen_) chosen_ = {world.exchange().limits(), config_.algorithm};
+    const ExchangeLimits& limits = chosen_->limits;
+    const ExchangeUse use = exchange_use(algorithm);
+    if (algorithm.empty()) {
+      world.set_limits(limits);
+    } else if (limits.ranks == 0) {
+      const auto size = static_cast<std::size_t>(world.communicator().size());
+      world.set_limits(limits_without_segments(size, use));
+    } else {
+      world.set_limits(exchange_limits(limits.ranks, limits.has_cores, use));
+    }
+    config_.algorithm = algorithm.empty() ? chosen_->algorithm : algorithm;
+    cycle_.forget_policy();
+  });
 }
 
 }  // namespace kolo
