@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <new>
@@ -81,6 +82,7 @@ int run(int argc, char** argv) {
     std::signal(SIGALRM, &give_up);
     ::alarm(options->timeout_s);
   }
+  if (std::count(options->peers.begin(), options->peers.end(), "mpi") > 0) perf::begin_mpi();
   init(argc, argv);
   if (options->all_roots) {
     options->sweep.roots.resize(static_cast<std::size_t>(size()));
