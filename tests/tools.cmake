@@ -131,9 +131,11 @@ endif()
 # Real TCP between hosts of their own, where this machine can make them; else CTest says "Skipped".
 add_test(NAME bench_hosts COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts --ranks 2,3 --rate none
   -b 4 -e 1M -f 64 -n 3 -T 50 --perf $<TARGET_FILE:kolo-perf>)
+add_test(NAME bench_hosts_audit COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts --ranks 2,3
+  --audit 1000 --rate none -b 4 -e 64 -f 16 -n 3 -T 50 --perf $<TARGET_FILE:kolo-perf>)
 add_test(NAME bench_hosts_compare COMMAND ${PROJECT_SOURCE_DIR}/tools/bench hosts --ranks 2,3
   --compare mpi -b 4 -e 4K -f 32 -n 3 -T 50 --perf $<TARGET_FILE:kolo-perf>)
-set_tests_properties(bench_hosts bench_hosts_compare PROPERTIES TIMEOUT 120 LABELS tools
+set_tests_properties(bench_hosts bench_hosts_audit bench_hosts_compare PROPERTIES TIMEOUT 120 LABELS tools
   SKIP_RETURN_CODE 77 PROCESSORS 3 RUN_SERIAL ON)
 if(TARGET mnist)
   add_test(NAME bench_scaling COMMAND ${PROJECT_SOURCE_DIR}/tools/bench scaling --hosts 1,2
@@ -147,6 +149,19 @@ if(TARGET mnist)
 endif()
 add_test(NAME bench COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/bench_test)
 set_tests_properties(bench PROPERTIES TIMEOUT 60 LABELS tools)
+set(inside one_shot,two_shot,mapped)
+set(messages ring,bidirectional_ring,recursive_doubling,halving_doubling,double_tree)
+foreach(within 1.1 1)
+  kolo_add_report_test(perf_audit_2_within_${within} NP 2
+    EXPECT --audit ${inside},${messages} --within ${within}
+    ARGS --audit -e 1M -f 64 -n 3 -w 1 --within ${within})
+endforeach()
+# On a machine with nothing else to do: ctest -C benchmark -R bench_audit
+if(KOLO_HAS_MPI)
+  add_test(NAME bench_audit CONFIGURATIONS benchmark COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun
+    -np 2 $<TARGET_FILE:kolo-perf> --audit)
+  set_tests_properties(bench_audit PROPERTIES TIMEOUT 900 LABELS "mpi;tools" RUN_SERIAL ON)
+endif()
 kolo_add_report_test(perf_step_2 NP 2 EXPECT --step resnet50 ARGS --step -n 2 -w 1)
 if(KOLO_HAS_MPI)
   kolo_add_report_test(perf_step_compare_mpi NP 2 EXPECT --step resnet50 --engines kolo,mpi
@@ -174,10 +189,6 @@ endif()
 add_test(NAME flight_recorders COMMAND ${PROJECT_SOURCE_DIR}/tests/tools/flight/flight_test
   --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:flight_probe> ${fr_trace})
 set_tests_properties(flight_recorders PROPERTIES TIMEOUT 240 LABELS "tools;ucx" PROCESSORS 3)
-add_test(NAME bench_chooser COMMAND ${PROJECT_SOURCE_DIR}/tools/bench chooser --worlds 1x2,2x1
-  -e 64 -f 16 -n 3 --budget 0.1 --limit 1000 -T 40 --program $<TARGET_FILE:kolo-chooser>)
-set_tests_properties(bench_chooser PROPERTIES TIMEOUT 120 LABELS tools SKIP_RETURN_CODE 77
-  PROCESSORS 2 RUN_SERIAL ON)
 
 # What tools/gpu_check concludes of programs that pass, fail, cannot run or are missing.
 add_test(NAME gpu_check COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_check_test

@@ -1,5 +1,6 @@
 // The global interface: one Runtime behind free functions, its start and its queries. The process's
 // runtime is a global of this file. Any thread.
+#include "bindings/core/force_algorithm.h"
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
 #include "bindings/core/shared_memory.h"
@@ -476,6 +477,10 @@ int device_ordinal() {
 }
 
 RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
+
+void force_algorithm(const std::string& algorithm) {
+  runtime_for("force_algorithm")->force_algorithm(algorithm);
+}
 
 bool cuda_built() { return KOLO_CUDA_BUILT != 0; }
 bool nccl_built() { return nccl_is_built(); }

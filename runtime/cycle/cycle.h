@@ -36,6 +36,9 @@ class Cycle final : public TransportListener {
     group.end_exchange(context_, request);
   }
 
+  /// The configuration has changed.
+  void forget_policy() { context_.known_policy.reset(); }
+
   /// Operations are running, agreed or being negotiated: a short spin pays.
   bool has_work() const;
   /// Sends or receives are not matched yet.

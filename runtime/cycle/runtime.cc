@@ -349,6 +349,7 @@ RuntimeInfo Runtime::info() const {
     info.routes.push_back({.call = std::string(to_string(row.kind)),
                            .mode = std::string(to_string(row.mode)),
                            .on_device = row.on_device,
+                           .shared = row.shared,
                            .from_bytes = row.from_bytes,
                            .carrier = std::string(to_string(row.carrier)),
                            .algorithm = std::move(row.algorithm)});

@@ -122,6 +122,11 @@ class Runtime {
   /// Describes what this rank runs on. Takes the progress token for a moment.
   RuntimeInfo info() const;
 
+  /// All-reduces of the world that begin from now on go as with this KOLO_ALGORITHM; empty: as
+  /// since the start. For measurements. Every rank calls it between the same calls. Precondition:
+  /// this rank has no call under way.
+  void force_algorithm(const std::string& algorithm);
+
   /// Fails all present and future operations on all ranks, with this rank's number and `reason`.
   void abort(const std::string& reason);
 
@@ -178,7 +183,7 @@ class Runtime {
   /// KOLO_CHECK_FINITE: an in-order call of values that are not finite ends the job.
   Status check_finite(const OrderedArguments& call, const Group* within);
 
-  const Config config_;
+  Config config_;  ///< only force_algorithm() changes it
   const Log log_;
   std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Timeline> timeline_;
@@ -198,6 +203,12 @@ class Runtime {
   LinkCosts links_;
   LinkCache link_cache_;  ///< for the transport's state before links were opened
   std::vector<ExchangeTimes> exchange_times_;  ///< by choose_exchange()
+  /// What force_algorithm() has replaced.
+  struct Chosen {
+    ExchangeLimits limits;
+    std::string algorithm;
+  };
+  std::optional<Chosen> chosen_;
   std::string rendezvous_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;

@@ -12,26 +12,32 @@ struct Ends {
   std::size_t two_hops = 0;
 };
 
-double cost(std::span<const ExchangeTimes> rows, Ends ends) {
+/// What another way must gain, or noise would decide differently in each run.
+constexpr double kLeastGain = 0.05;
+
+double cost(std::span<const ExchangeTimes> rows, Ends ends, Ends usual) {
   double sum = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const ExchangeTimes& row = rows[i];
-    sum += std::log(i < ends.one_hop    ? row.one_shot_us
-                    : i < ends.two_hops ? row.two_shot_us
-                                        : row.schedule_us);
+    const auto time_by = [&](Ends by) {
+      return i < by.one_hop    ? rows[i].one_shot_us
+             : i < by.two_hops ? rows[i].two_shot_us
+                               : rows[i].schedule_us;
+    };
+    const double time = time_by(ends);
+    sum += std::log(time == time_by(usual) ? (1 - kLeastGain) * time : time);
   }
   return sum;
 }
 
 /// The cheapest ends with `one_hop` at most `most_one_hop` and `two_hops` at least
-/// `least_two_hops`.
+/// `least_two_hops`. The `usual` ones are those of the constants.
 Ends cheapest(std::span<const ExchangeTimes> rows, std::size_t most_one_hop,
-              std::size_t least_two_hops) {
+              std::size_t least_two_hops, Ends usual) {
   Ends best{0, rows.size()};
   double least = ExchangeTimes::kNever;
   for (std::size_t one = 0; one <= most_one_hop; ++one) {
     for (std::size_t two = std::max(one, least_two_hops); two <= rows.size(); ++two) {
-      const double sum = cost(rows, {one, two});
+      const double sum = cost(rows, {one, two}, usual);
       if (sum >= least) continue;
       least = sum;
       best = {one, two};
@@ -58,14 +64,16 @@ ExchangeLimits fitted(ExchangeLimits limits, std::span<const ExchangeTimes> time
                                   [](const ExchangeTimes& row) { return row.in_arena; });
   const auto privates = static_cast<std::size_t>(arena - times.begin());
   if (const auto rows = times.first(privates); !rows.empty()) {
-    const Ends ends = cheapest(rows, rows.size(), 0);
+    const Ends ends = cheapest(
+        rows, rows.size(), 0, {rows_up_to(rows, limits.one_shot), rows_up_to(rows, limits.copied)});
     limits.one_shot = bytes_below(rows, ends.one_hop, limits.one_shot);
     if (ends.two_hops < rows.size())
       limits.copied = bytes_below(rows, ends.two_hops, limits.copied);
   }
   if (const auto rows = times.subspan(privates); !rows.empty()) {
-    const Ends ends =
-        cheapest(rows, rows_up_to(rows, limits.one_shot), rows_up_to(rows, limits.copied));
+    const Ends ends = cheapest(
+        rows, rows_up_to(rows, limits.one_shot), rows_up_to(rows, limits.copied),
+        {rows_up_to(rows, limits.two_shot_in_arena - 1), rows_up_to(rows, limits.in_arena)});
     limits.two_shot_in_arena = ends.one_hop == rows.size() ? SIZE_MAX : rows[ends.one_hop].bytes;
     if (ends.two_hops < rows.size())
       limits.in_arena = bytes_below(rows, ends.two_hops, limits.in_arena);

@@ -9,11 +9,15 @@ constexpr OperationKind kKinds[] = {OperationKind::kAllreduce, OperationKind::kB
                                     OperationKind::kAlltoall,  OperationKind::kGather,
                                     OperationKind::kScatter,   OperationKind::kSend};
 
-std::string algorithm_of(const CallShape& call, const Route& route, const Resources& resources) {
+std::string algorithm_of(const CallShape& call, const Route& route, const Resources& resources,
+                         bool shared) {
   switch (route.carrier) {
     case CarrierKind::kExchange: {
-      const bool one_hop = call.kind != OperationKind::kAllreduce ||
-                           call.input_elements * size_of(call.type) <= resources.exchange.one_shot;
+      const ExchangeLimits& limits = resources.exchange;
+      const std::uint64_t bytes = call.input_elements * size_of(call.type);
+      const bool one_hop =
+          call.kind != OperationKind::kAllreduce ||
+          (bytes <= limits.one_shot && !(shared && limits.depends_on_arena(call.kind, bytes)));
       return one_hop ? "one_shot" : "two_shot";
     }
     case CarrierKind::kNccl:
@@ -60,23 +64,32 @@ CallShape even_call(OperationKind kind, SubmissionMode mode, bool on_device, std
   return call;
 }
 
-RouteRow route_row(const CallShape& call, const Resources& resources, const Policy& policy) {
+RouteRow route_row(CallShape call, const Resources& resources, const Policy& policy, bool shared) {
+  RouteRow row{.kind = call.kind, .mode = call.mode, .on_device = call.on_device, .shared = shared};
+  const std::uint64_t bytes = call.input_elements * size_of(call.type);
+  if (call.mode == SubmissionMode::kInOrder && resources.exchange.take_two_rank(call.kind, bytes)) {
+    row.carrier = CarrierKind::kExchange;
+    row.algorithm = "two_rank_exchange";
+    return row;
+  }
+  // The exchange declines it.
+  if (!shared && call.kind == OperationKind::kAllreduce && bytes > resources.exchange.copied)
+    call.may_exchange = false;
   const Route taken = route(call, resources, policy);
-  return {.kind = call.kind,
-          .mode = call.mode,
-          .on_device = call.on_device,
-          .carrier = taken.carrier,
-          .algorithm = algorithm_of(call, taken, resources)};
+  row.carrier = taken.carrier;
+  row.algorithm = algorithm_of(call, taken, resources, shared);
+  return row;
 }
 
 std::vector<RouteRow> route_table(const Resources& resources, const Policy& policy,
                                   bool on_device) {
   std::vector<RouteRow> rows;
-  const auto add = [&](OperationKind kind, SubmissionMode mode, bool of_device) {
+  const auto add = [&](OperationKind kind, SubmissionMode mode, bool of_device,
+                       bool shared = false) {
     const std::size_t first = rows.size();
     for (const std::uint64_t bytes : sizes(resources.size)) {
-      RouteRow row =
-          route_row(even_call(kind, mode, of_device, bytes, resources.size), resources, policy);
+      RouteRow row = route_row(even_call(kind, mode, of_device, bytes, resources.size), resources,
+                               policy, shared);
       const bool is_new = rows.size() == first || rows.back().carrier != row.carrier ||
                           rows.back().algorithm != row.algorithm;
       if (!is_new) continue;
@@ -88,6 +101,8 @@ std::vector<RouteRow> route_table(const Resources& resources, const Policy& poli
     const bool is_message = kind == OperationKind::kSend;
     if (is_message && resources.size == 1) continue;
     if (is_ordered_kind(kind)) add(kind, SubmissionMode::kInOrder, false);
+    if (kind == OperationKind::kAllreduce && resources.exchange.ranks > 1)
+      add(kind, SubmissionMode::kInOrder, false, /*shared=*/true);
     const auto mode = is_message ? SubmissionMode::kPointToPoint : SubmissionMode::kNegotiated;
     add(kind, mode, false);
     if (on_device) add(kind, mode, true);

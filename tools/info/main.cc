@@ -75,7 +75,9 @@ nlohmann::json job_json() {
   for (const kolo::RouteInfo& route : info.routes)
     routes.push_back({{"call", route.call},
                       {"mode", route.mode},
-                      {"memory", route.on_device ? "device" : "host"},
+                      {"memory", route.on_device ? "device"
+                                 : route.shared  ? "shared"
+                                                 : "host"},
                       {"from_bytes", route.from_bytes},
                       {"carrier", route.carrier},
                       {"algorithm", route.algorithm}});

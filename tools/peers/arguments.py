@@ -33,14 +33,6 @@ def positive(text):
     return number
 
 
-def worlds(text):
-    """[(hosts, ranks a host)] of 2x1,2x2."""
-    found = [re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", world, re.ASCII) for world in text.split(",")]
-    if not all(found):
-        raise argparse.ArgumentTypeError(f"'{text}' is not hosts x ranks a host, as 2x1,2x2 is")
-    return [(int(world[1]), int(world[2])) for world in found]
-
-
 def bytes_per_second(rate):
     """Of a rate as tc takes it; 0 if it takes none."""
     found = RATE.fullmatch(rate)
@@ -56,10 +48,6 @@ def rate(text):
     if text != "none" and bytes_per_second(text) == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is no rate: write 250mbit, 1gbit or none")
     return text
-
-
-def rates(text):
-    return [rate(one) for one in text.split(",")]
 
 
 def writable(text):

@@ -1,5 +1,5 @@
-"""Hosts made of network namespaces with shaped links, for tools/bench hosts and chooser: each its own network
-stack and host identity, joined by a bridge. What they share is the processor, and files."""
+"""Hosts made of network namespaces with shaped links, for tools/bench hosts and scaling: each its own
+network stack and host identity, joined by a bridge. What they share is the processor, and files."""
 import contextlib
 import json
 import os
@@ -108,7 +108,7 @@ class BusyLoops:
             process.wait()
 
 
-def run(perf, ranks, per_host, rate, arguments, timeout, cyclic=False):
+def run(perf, ranks, per_host, rate, arguments, timeout, cyclic=False, good=(0,), out=subprocess.DEVNULL):
     """kolo-perf's report of so many ranks a host, side by side or dealt out. CalledProcessError where a
     rank fails."""
     # Ranks of one host have shared memory, which UCX does not take between hosts: it reports no
@@ -128,13 +128,13 @@ def run(perf, ranks, per_host, rate, arguments, timeout, cyclic=False):
                 if rank == 0:
                     command += ["-J", str(report)]
                 processes.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                                  stdout=subprocess.DEVNULL))
+                                                  stdout=out))
             codes = [process.wait(timeout) for process in processes]
         finally:
             for process in processes:
                 process.kill()
         for process, code in zip(processes, codes):
-            if code != 0:
+            if code not in good:
                 raise subprocess.CalledProcessError(code, process.args)
         return json.loads(report.read_text())
 
@@ -224,12 +224,18 @@ def measure(options, perf):
     table = []
     for ranks in options.ranks:
         hosts = number_of_hosts(ranks, options.per_host)
-        arguments = [options.collective, "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
+        what = ["--audit", "--within", str(options.audit)] if options.audit else [options.collective]
+        arguments = [*what, "-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor,
                      "-n", str(options.iters), "-w", "2"]
         try:
             start = run_beside_mpi if options.compare else run
             where = (str(perf), ranks, options.per_host, options.rate, arguments, options.timeout,
                      options.cyclic)
+            if options.audit:
+                if not options.json:
+                    print(f"{ranks} ranks on {hosts} hosts", flush=True)
+                table.append(run(*where, good=(0, 1), out=subprocess.DEVNULL if options.json else None))
+                continue
             report = start(*where)
             if options.busy:
                 with BusyLoops(options.busy):
@@ -258,4 +264,6 @@ def measure(options, perf):
                 print(line_of(entry), flush=True)
     if options.json:
         print(json.dumps(table, indent=1))
+    if options.audit:
+        return 1 if any(row["fails"] or row["wrong"] for report in table for row in report["audit"]) else 0
     return 1 if any(entry["wrong"] for entry in table) else 0

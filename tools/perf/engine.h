@@ -27,6 +27,8 @@ class Engine {
   virtual bool supports(const Problem& problem, bool in_place) const = 0;
   /// Called before the operations of one problem; not timed.
   virtual void prepare(const Problem& problem) = 0;
+  /// Called before operations in a row; not timed.
+  virtual void begin_turn() {}
   /// Runs the collective and blocks; `problem` is the prepared one. In place, `input` is where
   /// place_in_output() says. Buffers that a rank does not have may be null.
   virtual void run(const Problem& problem, const std::byte* input, std::byte* output,
@@ -38,10 +40,17 @@ bool is_ordered(Collective collective);
 /// kolo through its public interface. With a GPU it uses negotiated submission only, and an
 /// operation is done when the GPU has finished it.
 std::unique_ptr<Engine> kolo_engine(Submission submission, Gpu* gpu);
+/// kolo's all-reduce in place as with this KOLO_ALGORITHM; empty: as kolo chooses. Another engine
+/// of kolo goes the same way until its turn begins.
+std::unique_ptr<Engine> forced_engine(std::string algorithm);
 /// Each rank copies the operation's bytes from one buffer to another at the same time. The result
 /// shows the limit that the memory sets. This is no collective, and its result is not verified.
 std::unique_ptr<Engine> memcpy_engine();
-/// The MPI that kolo is linked with and has initialised. kUnsupported in a build without MPI.
+/// Initialises MPI as most programs do, for one thread. Call it before kolo::init(), which would
+/// ask for threads and so slow small calls of Open MPI down by a tenth and more. Nothing in a build
+/// without MPI.
+void begin_mpi();
+/// The MPI that kolo is linked with. kUnsupported in a build without MPI.
 Result<std::unique_ptr<Engine>> mpi_engine();
 /// Gloo over TCP, on loopback if all ranks share a host. Collective. kUnsupported in a build
 /// without it.

@@ -1,5 +1,7 @@
 #include "tools/perf/engine.h"
 
+#include "bindings/core/force_algorithm.h"
+
 #include <kolo/kolo.h>
 
 #include <fmt/format.h>
@@ -123,6 +125,25 @@ class KoloEngine final : public Engine {
   Shape whole_shape_;
 };
 
+class ForcedEngine final : public Engine {
+ public:
+  explicit ForcedEngine(std::string algorithm) : algorithm_(std::move(algorithm)) {}
+
+  std::string_view name() const override { return algorithm_; }
+  bool supports(const Problem& problem, bool in_place) const override {
+    return in_place && problem.collective == Collective::kAllreduce;
+  }
+  void prepare(const Problem& /*problem*/) override {}
+  void begin_turn() override { force_algorithm(algorithm_); }
+  void run(const Problem& problem, const std::byte* input, std::byte* output,
+           bool /*in_place*/) override {
+    allreduce_ordered(input, output, problem.count, problem.type, problem.op);
+  }
+
+ private:
+  const std::string algorithm_;
+};
+
 class MemcpyEngine final : public Engine {
  public:
   std::string_view name() const override { return "memcpy"; }
@@ -145,6 +166,9 @@ bool is_ordered(Collective collective) {
 
 std::unique_ptr<Engine> kolo_engine(Submission submission, Gpu* gpu) {
   return std::make_unique<KoloEngine>(submission, gpu);
+}
+std::unique_ptr<Engine> forced_engine(std::string algorithm) {
+  return std::make_unique<ForcedEngine>(std::move(algorithm));
 }
 std::unique_ptr<Engine> memcpy_engine() { return std::make_unique<MemcpyEngine>(); }
 

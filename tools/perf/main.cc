@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <new>
@@ -81,6 +82,7 @@ int run(int argc, char** argv) {
     std::signal(SIGALRM, &give_up);
     ::alarm(options->timeout_s);
   }
+  if (std::count(options->peers.begin(), options->peers.end(), "mpi") > 0) perf::begin_mpi();
   init(argc, argv);
   if (options->all_roots) {
     options->sweep.roots.resize(static_cast<std::size_t>(size()));
@@ -110,8 +112,17 @@ int run(int argc, char** argv) {
   if (!open_report(options->json, file)) return 1;
   nlohmann::json report = header_of(*options);
   bool wrong = false;
+  bool wrong_choice = false;
   bool nothing = false;
-  if (!options->step.empty()) {
+  if (options->audit) {
+    report["audit"] = perf::run_audit(
+        {.sweep = options->sweep, .memories = options->memories, .within = options->within});
+    for (const nlohmann::json& row : report["audit"]) {
+      wrong |= row["wrong"] != 0;
+      wrong_choice |= row["fails"].get<bool>() && row["busy"].get<double>() < perf::kBusy;
+    }
+    nothing = report["audit"].empty();
+  } else if (!options->step.empty()) {
     const perf::SeriesOptions& series = options->sweep.series;
     auto peers = engines_of(*options, gpu.get());
     peers.erase(peers.begin());
@@ -134,7 +145,7 @@ int run(int argc, char** argv) {
         << "kolo-perf: nothing was measured: no collective, type, operation, size and place of "
            "those that were asked for go together (bool has no average, complex numbers no "
            "order, integers no Adasum; -b is at most -e)\n";
-  return wrong || nothing ? 1 : 0;
+  return wrong || wrong_choice || nothing ? 1 : 0;
 }
 
 }  // namespace

@@ -63,14 +63,12 @@ MPI_Op mpi_op(DataType type, ReduceOp op) {
 
 class MpiEngine final : public Engine {
  public:
-  explicit MpiEngine(bool owns_mpi) : owns_mpi_(owns_mpi) {
-    MPI_Comm_split(MPI_COMM_WORLD, 0, rank(), &world_);
-  }
+  MpiEngine() { MPI_Comm_split(MPI_COMM_WORLD, 0, rank(), &world_); }
   MpiEngine(const MpiEngine&) = delete;
   MpiEngine& operator=(const MpiEngine&) = delete;
   ~MpiEngine() override {
     MPI_Comm_free(&world_);
-    if (owns_mpi_) MPI_Finalize();
+    MPI_Finalize();
   }
 
   std::string_view name() const override { return "mpi"; }
@@ -129,7 +127,6 @@ class MpiEngine final : public Engine {
   }
 
  private:
-  const bool owns_mpi_;
   MPI_Comm world_ = MPI_COMM_NULL;
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
   MPI_Op op_ = MPI_OP_NULL;
@@ -137,11 +134,9 @@ class MpiEngine final : public Engine {
 
 }  // namespace
 
+void begin_mpi() { MPI_Init(nullptr, nullptr); }
+
 Result<std::unique_ptr<Engine>> mpi_engine() {
-  int initialized = 0;
-  MPI_Initialized(&initialized);
-  const bool owns_mpi = initialized == 0;
-  if (owns_mpi) MPI_Init(nullptr, nullptr);
   int ranks = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (ranks != size()) {
@@ -150,7 +145,7 @@ Result<std::unique_ptr<Engine>> mpi_engine() {
                              "under the mpirun of the MPI that it is linked with",
                              ranks, size())};
   }
-  return std::unique_ptr<Engine>(std::make_unique<MpiEngine>(owns_mpi));
+  return std::unique_ptr<Engine>(std::make_unique<MpiEngine>());
 }
 
 }  // namespace kolo::perf

@@ -1,4 +1,4 @@
-// Sizes and numbers on the command lines of kolo-perf, kolo-chooser and kolo-kernels. A wrong value
+// Sizes and numbers on the command lines of kolo-perf and kolo-kernels. A wrong value
 // is refused in a sentence that quotes it. Called while a command line is described.
 #pragma once
 

@@ -27,6 +27,7 @@ constexpr const char* kFooter = R"(examples:
   mpirun -np 2 kolo-perf --step --compare mpi             # beside MPI_Allreduce of as many bytes
   mpirun -np 2 kolo-perf --step small                     # 1,000 tensors of 4 floats
   mpirun -np 2 kolo-perf --memory shared                  # on memory that the ranks share
+  mpirun -np 2 kolo-perf --audit                          # kolo's choices beside the alternatives
   mpirun -np 2 kolo-perf --device cuda --compare nccl     # on the ranks' GPUs
   mpirun -np 2 kolo-perf --device cuda --step             # gradients in the GPUs' memory
 
@@ -47,6 +48,12 @@ the report): measure again when they have ended.
 and eight timed repetitions in a row, from 16 MiB on with one. mpi is the MPI that kolo-perf is linked
 with; tools/bench peers, in kolo's sources, compares with further ones, and oneCCL.
 
+--audit: a line a size, of private memory and then of shared (--memory: of one): the algorithm that
+kolo chooses, its time, the median ratio to the best alternative (1 or less: none is faster), and the
+time of every other algorithm that can carry this size, all in turn and in place. NOT WITHIN: it takes
+more than --within times the best one's time. SLOWER THAN: than a larger size, by more than that. Such
+sizes are measured up to twice more. An asterisk as above: such a line does not count as wrong.
+
 The report of -J is one object:
   kolo, ranks, hosts      version, number of ranks and of hosts
   options                 iters, warmup, batch, check, device, memory, protocol, rewrite
@@ -55,12 +62,15 @@ The report of -J is one object:
     results[]             engine, in_place, time_us (median), p10_us, p50_us, p90_us, p99_us,
                           algbw_GBps, busbw_GBps, wrong (null: not verified)
     ratios[]              peer, in_place, median, p10, p90
+  audit[]                 instead of rows with --audit: size, memory, state, busy, samples, chosen,
+                          time_us, best (the alternative of the ratio), ratio, slower_than (a size;
+                          null: none), fails (one of the two), others_us (by algorithm), wrong
   step                    instead of rows with --step: name, tensors, elements, wrong (of all);
                           step, raw, pack_unpack as results have their times; ratio_to_raw, ratio
                           (to raw and pack_unpack); peers[]: peer, wrong, raw, ratio (so with its
                           raw)
 
-exit status: 0; 1 after wrong results or an error; 2 after wrong options; 124 after -T.)";
+exit status: 0; 1 after wrong results, wrong choices (--audit) or an error; 2 after wrong options; 124 after -T.)";
 
 std::map<std::string, DataType> all_types() {
   std::map<std::string, DataType> types;
@@ -79,6 +89,10 @@ const Names<ReduceOp> kOps = {{"sum", ReduceOp::kSum},      {"avg", ReduceOp::kA
                               {"prod", ReduceOp::kProduct}, {"adasum", ReduceOp::kAdasum}};
 const Names<Submission> kSubmissions = {{"in-order", Submission::kInOrder},
                                         {"negotiated", Submission::kNegotiated}};
+/// Options that --audit does not take.
+constexpr const char* kNotOfAudits[] = {"collective", "--datatype",   "--op",
+                                        "--root",     "--submission", "--device",
+                                        "--compare",  "--limit",      "--percentiles"};
 /// Options that --step does not take.
 constexpr const char* kOfSweepAlone[] = {
     "collective", "--minbytes",  "--maxbytes",   "--stepfactor", "--stepbytes", "--datatype",
@@ -193,6 +207,15 @@ void add_how(CLI::App& app, Texts& texts, Options& options) {
          "gives it, or kolo::allocate_on_device()")
       ->check(CLI::IsMember({"private", "shared"}))
       ->capture_default_str();
+  CLI::Option* const audit = app.add_flag(
+      "--audit", options.audit,
+      "all-reduces as kolo chooses the algorithm, beside every other algorithm; from 4 "
+      "bytes on");
+  app.add_option("--within", options.within,
+                 "with --audit: what a choice may take of the best time")
+      ->check(number_within(1, 1e6))
+      ->needs(audit)
+      ->capture_default_str();
   app.add_option(
          "--device", texts.device,
          "whose memory: host; cuda: each rank's GPU, by negotiated submission, timed until the GPU "
@@ -245,6 +268,8 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
           ->expected(0, 1)
           ->check(CLI::IsMember({"resnet50", "small"}));
   for (const char* const name : kOfSweepAlone) step->excludes(app.get_option(name));
+  CLI::Option* const audit = app.get_option("--audit")->excludes(step);
+  for (const char* const name : kNotOfAudits) audit->excludes(app.get_option(name));
   try {
     app.parse(argc, argv);
     refuse_peers_named_twice(options.peers);
@@ -261,6 +286,8 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   sweep.series.check = texts.check == 1;
   sweep.series.rewrite = texts.rewrite == 1;
   sweep.series.memory = texts.memory == "shared" ? Memory::kShared : Memory::kPrivate;
+  if (app.count("--memory") > 0) options.memories = {sweep.series.memory};
+  if (options.audit && app.count("--minbytes") == 0) sweep.min_bytes = sizeof(float);
   if (texts.protocol == "harness") sweep.series.protocol = Protocol::kHarness;
   options.on_gpu = texts.device == "cuda";
   options.all_roots = texts.root == "all";

@@ -1,7 +1,7 @@
 // kolo-perf's command line. Parsed before kolo::init(), with the same result on every rank.
 #pragma once
 
-#include "tools/perf/sweep.h"
+#include "tools/perf/audit.h"
 
 #include <optional>
 #include <string>
@@ -11,6 +11,9 @@ namespace kolo::perf {
 
 struct Options {
   SweepOptions sweep = {};
+  bool audit = false;   ///< the sweep's sizes, by every algorithm
+  double within = 1.1;  ///< AuditOptions::within
+  std::vector<Memory> memories = {Memory::kPrivate, Memory::kShared};  ///< the audit's
   std::string step = {};  ///< "resnet50" or "small"; empty: the sweep
   std::vector<std::string> peers = {};
   bool limit = false;      ///< measure memcpy, too

@@ -1,5 +1,5 @@
 // ReportFile: the file of -J. It is opened before anything is measured, so that a wrong path costs
-// nothing. Also used by kolo-chooser and kolo-kernels. One rank writes it, on the main thread.
+// nothing. Also used by kolo-kernels. One rank writes it, on the main thread.
 #pragma once
 
 #include <cstdio>

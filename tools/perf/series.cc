@@ -102,6 +102,7 @@ Series run_series(const Problem& problem, const std::vector<Variant>& variants,
   std::vector<std::int64_t> wrong(count, 0);
   const bool is_long = bytes_of(problem, size()) >= kLongBytes;
   const auto repeat = [&](std::size_t v, int from, int to) {
+    variants[v].engine->begin_turn();
     for (int i = 0; i < kTurn && !is_long; ++i) bench.time(variants[v]);
     for (int i = from; i < to; ++i) {
       spans[v].push_back(bench.time(variants[v]));
@@ -110,7 +111,10 @@ Series run_series(const Problem& problem, const std::vector<Variant>& variants,
     }
   };
   for (int i = 0; i < options.warmup; ++i) {
-    for (const Variant& variant : variants) bench.time(variant);
+    for (const Variant& variant : variants) {
+      variant.engine->begin_turn();
+      bench.time(variant);
+    }
   }
   std::vector<Reading> before;
   std::vector<Reading> after;

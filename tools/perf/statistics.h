@@ -36,6 +36,9 @@ struct Reading {
   bool busy = false;  ///< programs other than the ranks wanted to run on the first host
 };
 
+/// Share of readings with other programs from which samples count as disturbed.
+inline constexpr double kBusy = 0.1;
+
 /// The samples that were taken in one state of the machine.
 struct StateGroup {
   State state = State::kUnknown;

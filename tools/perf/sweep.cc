@@ -27,18 +27,6 @@ std::vector<Problem> problems_of(const SweepOptions& options, Collective collect
   return problems;
 }
 
-std::vector<Problem> sizes_of(const SweepOptions& options, const Problem& problem) {
-  std::vector<Problem> sizes;
-  for (double next = static_cast<double>(options.min_bytes);
-       next <= static_cast<double>(options.max_bytes);
-       next = options.increment > 0 ? next + static_cast<double>(options.increment)
-                                    : next * options.factor) {
-    const Problem size = sized(problem, static_cast<std::size_t>(next), kolo::size());
-    if (sizes.empty() || sizes.back().count != size.count) sizes.push_back(size);
-  }
-  return sizes;
-}
-
 std::vector<Variant> variants_of(const Engines& engines, const Problem& problem) {
   std::vector<Variant> variants;
   for (const bool in_place : {false, true}) {
@@ -115,6 +103,18 @@ std::vector<nlohmann::json> measure(const Problem& problem, const std::vector<Va
 }
 
 }  // namespace
+
+std::vector<Problem> sizes_of(const SweepOptions& options, const Problem& problem) {
+  std::vector<Problem> sizes;
+  for (double next = static_cast<double>(options.min_bytes);
+       next <= static_cast<double>(options.max_bytes);
+       next = options.increment > 0 ? next + static_cast<double>(options.increment)
+                                    : next * options.factor) {
+    const Problem size = sized(problem, static_cast<std::size_t>(next), kolo::size());
+    if (sizes.empty() || sizes.back().count != size.count) sizes.push_back(size);
+  }
+  return sizes;
+}
 
 nlohmann::json run_sweep(const SweepOptions& options, const Engines& engines) {
   nlohmann::json rows = nlohmann::json::array();

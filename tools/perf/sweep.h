@@ -28,6 +28,9 @@ struct SweepOptions {
   bool percentiles = false;  ///< in the table; the report always has them
 };
 
+/// The problem in each size of the options.
+std::vector<Problem> sizes_of(const SweepOptions& options, const Problem& problem);
+
 /// Collective. Prints the table on rank 0 and returns its rows, as `--help` documents them. The
 /// first engine is kolo; the others are compared with it.
 nlohmann::json run_sweep(const SweepOptions& options,

@@ -1,5 +1,7 @@
 #include "tools/perf/table.h"
 
+#include "tools/perf/statistics.h"
+
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstdio>
@@ -7,8 +9,6 @@
 namespace kolo::perf {
 namespace {
 
-/// A row is marked if at least this share of its readings met other programs.
-constexpr double kBusy = 0.1;
 constexpr int kLeftWidth = 60;
 constexpr int kHalfWidth = 32;
 constexpr int kPercentilesWidth = 30;

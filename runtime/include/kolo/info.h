@@ -41,6 +41,7 @@ struct RouteInfo {
   std::string call;  ///< "allreduce", "broadcast", "allgather", …
   std::string mode;  ///< "negotiated", "in-order" or "message"
   bool on_device = false;
+  bool shared = false;  ///< in memory of kolo::allocate(); other calls do not differ there
   std::uint64_t from_bytes = 0;
   std::string carrier;    ///< "exchange", "schedule", "device", "staged" or "nccl"
   std::string algorithm;  ///< "one_shot", "mapped", "ring", "messages", …

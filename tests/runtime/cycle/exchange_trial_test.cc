@@ -1,4 +1,5 @@
-// Runtime::choose_exchange(): the trial at start leaves nothing behind but the limits.
+// Runtime::choose_exchange(): the trial at start leaves nothing behind but the limits, which
+// Runtime::force_algorithm() replaces.
 #include "tests/support/local_world.h"
 
 #include <gtest/gtest.h>
@@ -85,6 +86,36 @@ TEST(ExchangeTrial, FurtherSetsHaveTheirPartitions) {
         expect_sums(runtime, 2);
       },
       options);
+}
+
+/// The algorithm of an in-order all-reduce of 8 KiB.
+std::string algorithm_of(const Runtime& runtime, bool shared) {
+  std::string algorithm;
+  for (const RouteInfo& row : runtime.info().routes)
+    if (row.call == "allreduce" && row.mode == "in-order" && row.shared == shared &&
+        row.from_bytes <= 8 << 10)
+      algorithm = row.algorithm;
+  return algorithm;
+}
+
+TEST(ExchangeTrial, AnAlgorithmCanBeForcedForSomeCalls) {
+  for (const char* const at_start : {"auto", "ring"}) {
+    run_local_world(
+        3,
+        [&](int, Runtime& runtime) {
+          const std::string chosen = algorithm_of(runtime, true);
+          for (const std::string name : {"one_shot", "two_shot", "mapped", "ring", "double_tree"}) {
+            runtime.force_algorithm(name);
+            EXPECT_EQ(algorithm_of(runtime, false), name);
+            EXPECT_EQ(algorithm_of(runtime, true), name);
+            expect_sums(runtime, 3);
+          }
+          runtime.force_algorithm("");
+          EXPECT_EQ(algorithm_of(runtime, true), chosen);
+          expect_sums(runtime, 3);
+        },
+        options_with({{"KOLO_ALGORITHM", at_start}}));
+  }
 }
 
 TEST(ExchangeTrial, ConstantsDecideWhereResultsOrCoresAskForThem) {

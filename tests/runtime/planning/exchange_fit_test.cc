@@ -60,6 +60,15 @@ TEST(ExchangeFit, TwoHopsFromTheSizeWhereTheyAreFaster) {
   EXPECT_EQ(limits.copied, defaults().copied);
 }
 
+TEST(ExchangeFit, AlikeWaysLeaveTheConstant) {
+  for (const double one_hop : {0.81, 0.78}) {
+    const std::vector<ExchangeTimes> times = {{2 * KiB, true, 0.6, 0.8, 3},
+                                              {4 * KiB, true, one_hop, 0.83, 3},
+                                              {8 * KiB, true, 1.6, 1.0, 3}};
+    EXPECT_EQ(fitted(defaults(), times).two_shot_in_arena, one_hop < 0.8 ? 8 * KiB : 4 * KiB);
+  }
+}
+
 // One disturbed time does not move a limit past sizes that are clear.
 TEST(ExchangeFit, ADisturbedSizeDoesNotDecide) {
   const std::vector<ExchangeTimes> times = {{4 * KiB, false, 3.0, 2.5, 12},

@@ -91,6 +91,7 @@ struct Row {
   std::uint64_t bytes;
   std::string route;  ///< carrier and algorithm
   Policy policy = kPolicy;
+  bool shared = false;
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -105,8 +106,16 @@ std::vector<Row> rows() {
       {"small", pair, kAllreduce, kInOrder, false, 4, "exchange one_shot"},
       {"pair_64K", pair, kAllreduce, kInOrder, false, 64 * kKiB, "exchange one_shot"},
       {"pair_above_64K", pair, kAllreduce, kInOrder, false, 64 * kKiB + 4, "exchange two_shot"},
-      {"pair_4M", pair, kAllreduce, kInOrder, false, 4 * kMiB, "exchange two_shot"},
-      {"pair_above_4M", pair, kAllreduce, kInOrder, false, 4 * kMiB + 4, "schedule mapped"},
+      {"pair_128K", pair, kAllreduce, kInOrder, false, 128 * kKiB, "exchange two_shot"},
+      {"pair_above_128K", pair, kAllreduce, kInOrder, false, 128 * kKiB + 4, "schedule mapped"},
+      {"shared_below_4K", pair, kAllreduce, kInOrder, false, 4 * kKiB - 4, "exchange one_shot",
+       kPolicy, true},
+      {"shared_4K", pair, kAllreduce, kInOrder, false, 4 * kKiB, "exchange two_shot", kPolicy,
+       true},
+      {"shared_4M", pair, kAllreduce, kInOrder, false, 4 * kMiB, "exchange two_shot", kPolicy,
+       true},
+      {"shared_above_4M", pair, kAllreduce, kInOrder, false, 4 * kMiB + 4, "schedule mapped",
+       kPolicy, true},
       {"quad_8K", quad, kAllreduce, kInOrder, false, 8 * kKiB, "exchange one_shot"},
       {"quad_above_8K", quad, kAllreduce, kInOrder, false, 8 * kKiB + 4, "exchange two_shot"},
       {"quad_without_cores", one_host(4, false), kAllreduce, kInOrder, false, 32 * kKiB,
@@ -134,6 +143,8 @@ std::vector<Row> rows() {
       {"no_windows", without_windows(4), kAllreduce, kInOrder, false, 4,
        "schedule recursive_doubling"},
       {"no_windows_two_ranks", without_windows(2), kAllreduce, kInOrder, false, 1 * kKiB,
+       "exchange two_rank_exchange"},
+      {"no_windows_two_ranks_named", without_windows(2), kAllreduce, kNegotiated, false, 1 * kKiB,
        "schedule recursive_doubling"},
       {"forced_ring", quad, kAllreduce, kNegotiated, false, kMiB, "schedule ring",
        forced(Algorithm::kRing)},
@@ -185,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, Routes, testing::ValuesIn(rows()),
 TEST_P(Routes, AreTheOnesOfTheTable) {
   const Row& row = GetParam();
   const CallShape call = even_call(row.kind, row.mode, row.on_device, row.bytes, row.set.size);
-  const RouteRow taken = route_row(call, row.set, row.policy);
+  const RouteRow taken = route_row(call, row.set, row.policy, row.shared);
   EXPECT_EQ(std::string(to_string(taken.carrier)) + " " + taken.algorithm, row.route);
 }
 

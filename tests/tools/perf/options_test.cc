@@ -52,6 +52,31 @@ TEST(Options, AStepRefusesWhatOnlyASweepTakes) {
   }
 }
 
+TEST(Options, AnAuditIsOfAllReducesByKolo) {
+  const std::vector<std::vector<std::string>> cases = {{"collective", "broadcast"},
+                                                       {"--datatype", "-d", "int8"},
+                                                       {"--compare", "--compare", "mpi"},
+                                                       {"--device", "--device", "cuda"},
+                                                       {"--step", "--step"}};
+  for (const std::vector<std::string>& option : cases) {
+    std::vector<std::string> arguments(option.begin() + 1, option.end());
+    arguments.emplace_back("--audit");
+    int exit_code = 0;
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(parsed(arguments, exit_code).has_value()) << option.front();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("--audit"));
+    EXPECT_EQ(exit_code, 2) << option.front();
+  }
+  int exit_code = 0;
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(parsed({"--within", "2"}, exit_code).has_value());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("--within requires --audit\n"));
+  EXPECT_EQ(parsed({"--audit"}, exit_code)->sweep.min_bytes, 4U);
+  EXPECT_EQ(parsed({"--audit"}, exit_code)->memories.size(), 2U);
+  EXPECT_EQ(parsed({"--audit", "--memory", "shared"}, exit_code)->memories,
+            std::vector{Memory::kShared});
+}
+
 TEST(Options, AStepTakesItsOwn) {
   int exit_code = 0;
   const auto options = parsed({"-n", "2", "-w", "1", "-T", "9", "-J", "report", "--memory",
