@@ -1,6 +1,6 @@
 // A job of sums without LibTorch, for sanitizers: tests/chaos/chaos starts it by kolo-run and
 // disturbs it, as it does with worker.cc, and reads the same lines.
-#include "bindings/core/membership.h"
+#include <kolo/membership.h>
 
 #include <kolo/kolo.h>
 
