@@ -82,7 +82,7 @@ void describe_job(CLI::App& app, Raw& raw) {
          "--grace",
          [&options](const int& given) { options.job.grace = std::chrono::seconds(given); },
          "seconds between asking ranks to end and killing them; default: 30 after a signal to "
-         "kolo-run, 5 after a rank's failure and --timeout")
+         "kolo-run and where a host disappears, 5 after a rank's failure and --timeout")
       ->check(CLI::Range(0, 24 * 3600));
   app.add_option_function<int>(
          "--time-to-die",
