@@ -264,10 +264,10 @@ void DdpReducer::State::start(std::size_t index) {
   }
   const torch::Tensor& flat = bucket.memory.flat();
   weigh(flat);
-  const InputParts parts([&](std::uint64_t element) {
-    return parameters[bucket.members[bucket.memory.tensor_at(element)]].name;
-  });
   if (!hook) {
+    const InputParts parts([&](std::uint64_t element) {
+      return parameters[bucket.members[bucket.memory.tensor_at(element)]].name;
+    });
     bucket.pass.works = {start_allreduce(
         flat, flat, {.op = ReduceOp::kAverage, .name = bucket.name}, bucket.pass.incomplete)};
     return;

@@ -113,6 +113,25 @@ TEST(DeviceNetwork, OneRankWithoutMakesAllStage) {
   }
 }
 
+// Checksums are made of messages in host memory, also between devices of one host.
+TEST(DeviceNetwork, ChecksumsStageAllAndAreRefusedWhereCardsAreForced) {
+  const auto with_checksums = [](const std::string& mode) {
+    LocalWorldOptions options = with_cards(mode, all_reach);
+    options.variables["KOLO_WIRE_CHECK"] = "1";
+    return options;
+  };
+  const auto outcomes = run(with_checksums("auto"));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.sum, outcomes.front().sum);
+    EXPECT_NEAR(outcome.sum[5], 0.1 * (1 + 2 + 3 + 4) + 4 * 5, 1e-4);
+    EXPECT_GT(outcome.pinned, 0U);
+    EXPECT_THAT(outcome.network, HasSubstr("KOLO_WIRE_CHECK=1"));
+  }
+  for (const Error& error : refusals(kSize, with_checksums("on")))
+    EXPECT_THAT(error.message,
+                AllOf(HasSubstr("KOLO_GPUDIRECT=on"), HasSubstr("KOLO_WIRE_CHECK=1")));
+}
+
 // Cards serve only the network: messages inside a host go through host memory.
 TEST(DeviceNetwork, RanksOfAHostThatDoNotMapEachOtherStage) {
   for (const Outcome& outcome : run(with_cards("on", all_reach, false))) {
