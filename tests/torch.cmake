@@ -118,7 +118,8 @@ if(KOLO_HAS_TORCH)
     bindings/torch/changed_layout_test.cc
     bindings/torch/sharded_errors_test.cc
     bindings/torch/sharded_optimizer_test.cc
-    bindings/torch/sharded_tied_test.cc)
+    bindings/torch/sharded_tied_test.cc
+    bindings/torch/sharded_world_test.cc)
   kolo_add_torch_tests(torch_accelerator RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/accelerator_config_test.cc
