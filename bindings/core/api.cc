@@ -30,6 +30,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -387,6 +388,13 @@ Membership membership() {
   static_cast<void>(runtime_for("elastic::run"));
   const std::lock_guard lock(global().mutex);
   return global().membership;
+}
+
+std::vector<int> hosts_of_ranks() {
+  const auto runtime = runtime_for("elastic::run");
+  std::vector<int> ranks(static_cast<std::size_t>(runtime->world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return runtime->world().hosts_of(ranks);
 }
 
 int newcomers() {

@@ -6,6 +6,7 @@
 #include <kolo/export.h>
 
 #include <optional>
+#include <vector>
 
 namespace kolo {
 
@@ -18,6 +19,9 @@ struct Membership {
 
 /// Throws kShutdown before init().
 KOLO_API Membership membership();
+
+/// For each rank: the lowest rank of its host. Throws kShutdown before init().
+KOLO_API std::vector<int> hosts_of_ranks();
 
 /// Asks the launcher how many processes wait for the next world. With the first call the program
 /// tells the launcher that it goes on when a rank is lost. 0 if the launcher does not answer.

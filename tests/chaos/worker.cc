@@ -39,7 +39,9 @@ struct Flags {
   std::int64_t epochs = 10;
   int milliseconds = 20;  ///< time of each step
   bool ddp = false;
-  bool samples = false;  ///< with an ElasticSampler: counts how often each sample has come
+  bool sharded = false;   ///< a ShardedOptimizer of Adam
+  bool lose_two = false;  ///< rank 1 and the keeper of its part are lost at once
+  bool samples = false;   ///< with an ElasticSampler: counts how often each sample has come
 };
 
 Flags parse(int argc, char** argv) {
@@ -48,6 +50,10 @@ Flags parse(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--ddp") {
       flags.ddp = true;
+    } else if (name == "--sharded") {
+      flags.sharded = true;
+    } else if (name == "--lose-two") {
+      flags.lose_two = true;
     } else if (name == "--samples") {
       flags.samples = true;
     } else if (name == "--epochs" && i + 1 < argc) {
@@ -56,7 +62,9 @@ Flags parse(int argc, char** argv) {
       flags.milliseconds = std::atoi(argv[++i]);
     } else {
       throw std::invalid_argument(
-          "usage: chaos_worker [--epochs N] [--step-ms N] [--ddp | --samples]; not '" + name + "'");
+          "usage: chaos_worker [--epochs N] [--step-ms N] [--ddp] [--sharded] "
+          "[--lose-two | --samples]; not '" +
+          name + "'");
     }
   }
   return flags;
@@ -87,6 +95,14 @@ torch::nn::Linear make_model() {
 
 torch::optim::SGDOptions sgd() { return torch::optim::SGDOptions(kRate).momentum(kMomentum); }
 
+torch::optim::AdamOptions adam() { return torch::optim::AdamOptions(kRate); }
+
+std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const Flags& flags,
+                                                         const torch::nn::Linear& model) {
+  if (flags.sharded) return std::make_unique<torch::optim::Adam>(model->parameters(), adam());
+  return std::make_unique<torch::optim::SGD>(model->parameters(), sgd());
+}
+
 torch::Tensor weights_of(const torch::nn::Linear& model) {
   return torch::cat({model->weight.flatten(), model->bias}).detach();
 }
@@ -95,16 +111,16 @@ torch::Tensor weights_of(const torch::nn::Linear& model) {
 std::vector<torch::Tensor> reference(const Flags& flags) {
   torch::nn::Linear model = make_model();
   std::vector<torch::Tensor> weights{weights_of(model)};
-  torch::optim::SGD optimizer(model->parameters(), sgd());
+  const auto optimizer = plain_optimizer(flags, model);
   kolo::DistributedSampler sampler(kSamples, {.global_batch = kBatch, .rank = 0, .size = 1});
   for (std::int64_t epoch = 0; epoch < flags.epochs; ++epoch) {
     sampler.set_epoch(static_cast<std::size_t>(epoch));
     sampler.reset();
     while (const auto samples = sampler.next(1)) {
       const torch::Tensor inputs = inputs_of(*samples);
-      optimizer.zero_grad();
+      optimizer->zero_grad();
       loss_of(model(inputs), inputs).backward();
-      optimizer.step();
+      optimizer->step();
       weights.push_back(weights_of(model));
     }
     weights.push_back(weights_of(model));  // the end of an epoch is progress, too
@@ -135,6 +151,14 @@ void take_signal() {
   if (asked == SIGUSR2) throw std::runtime_error("an exception of this rank's own");
 }
 
+/// On one host, of more than two ranks.
+void lose_two() {
+  const auto pids = kolo::allgather_object<std::int64_t>(getpid());
+  if (kolo::rank() != 1) return;
+  kill(static_cast<pid_t>(pids.at(2)), SIGKILL);
+  std::raise(SIGKILL);
+}
+
 /// Once all ranks have had a right sum.
 void say_world(const kolo::elastic::State& state) {
   check_sum(state.progress());
@@ -151,8 +175,15 @@ int train(const Flags& flags) {
   std::vector<kolo::WorldMember*> members;
   if (flags.ddp) {
     ddp.emplace(model, kolo::DdpOptions{.weigh_by_samples = true});
-    optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), sgd());
     members.push_back(&*ddp);
+  }
+  if (flags.sharded) {
+    optimizer = std::make_unique<kolo::ShardedOptimizer<torch::optim::Adam>>(
+        torch::optim::Adam(model->parameters(), adam()), model->named_parameters(),
+        kolo::ShardedOptimizerOptions{.op = kolo::ReduceOp::kSum,
+                                      .gradients_are_reduced = flags.ddp});
+  } else if (flags.ddp) {
+    optimizer = plain_optimizer(flags, model);
   } else {
     auto made = std::make_unique<kolo::DistributedOptimizer<torch::optim::SGD>>(
         torch::optim::SGD(model->parameters(), sgd()), model->named_parameters(),
@@ -179,8 +210,11 @@ int train(const Flags& flags) {
       reducing->zero_grad();
       reducing->set_sample_count(count);
       loss_of(model(inputs), inputs).backward();
+    } else if (!ddp) {
+      model->zero_grad();  // shares of a batch differ, so this rank's mean counts by its samples
+      (loss_of(model(inputs), inputs) * (static_cast<double>(count) / kBatch)).backward();
     } else {
-      optimizer->zero_grad();
+      model->zero_grad();
       ddp->set_sample_count(count);
       loss_of(ddp->forward(inputs), inputs).backward();
     }
@@ -194,6 +228,7 @@ int train(const Flags& flags) {
       while (const auto samples = sampler.next(1)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(flags.milliseconds));  // the compute
         take_signal();
+        if (flags.lose_two && state.generation() == 1 && state.progress() == 5) lose_two();
         step(*samples);
         error_at(state.progress() + 1);
         check_sum(state.progress());

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
-#include <type_traits>
 #include <utility>
 
 namespace kolo {
