@@ -53,7 +53,8 @@ if(KOLO_HAS_TORCH)
   # Elastic jobs that are disturbed; one of DistributedDataParallel, which seems to be on two hosts.
   kolo_add_torch_program(chaos_worker chaos/worker.cc)
   set(chaos_ddp_options --ddp --hosts 2)
-  foreach(of optimizer ddp)
+  set(chaos_sharded_options --sharded)
+  foreach(of optimizer ddp sharded)
     add_test(NAME chaos_${of} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos/chaos
       --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:chaos_worker>
       --faults 10 ${chaos_${of}_options})
@@ -64,6 +65,11 @@ if(KOLO_HAS_TORCH)
   add_test(NAME kolo_run_elastic COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/kolo_run_elastic_test
     --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:elastic_worker>)
   set_tests_properties(kolo_run_elastic PROPERTIES TIMEOUT 300 LABELS torch PROCESSORS 3)
+  add_test(NAME chaos_lost_part COMMAND kolo-run -np 4 --min-np 1 --bind none
+    $<TARGET_FILE:chaos_worker> --sharded --lose-two --step-ms 1)
+  set_tests_properties(chaos_lost_part PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 3
+    ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION
+    "the part of rank 1 of 4 is gone.*begin anew from a checkpoint")
   kolo_add_torch_tests(torch_gradients RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/not_finite_test.cc
@@ -130,7 +136,8 @@ if(KOLO_HAS_TORCH)
     bindings/torch/changed_layout_test.cc
     bindings/torch/sharded_errors_test.cc
     bindings/torch/sharded_optimizer_test.cc
-    bindings/torch/sharded_tied_test.cc)
+    bindings/torch/sharded_tied_test.cc
+    bindings/torch/sharded_world_test.cc)
   kolo_add_torch_tests(torch_accelerator RANKS 0 2 3 SOURCES
     bindings/torch/tools_test_main.cc
     bindings/torch/accelerator_config_test.cc
@@ -221,8 +228,10 @@ if(KOLO_HAS_TORCH)
     bindings/torch/checkpoint_file_test.cc
     bindings/torch/ddp_forwards_test.cc
     bindings/torch/device_test.cc
+    bindings/torch/shard_copies_test.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/gradients/ddp_forwards.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/training/checkpoint_file.cc
+    ${PROJECT_SOURCE_DIR}/bindings/torch/training/shard_copies.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/tensors/device_stream.cc
     ${PROJECT_SOURCE_DIR}/bindings/torch/tensors/tensor_memory.cc)
   # On GPUs: without one it says so and counts as skipped.

@@ -46,8 +46,10 @@ struct Flags {
   std::int64_t epochs = 10;
   int milliseconds = 20;  ///< time of each step
   bool ddp = false;
-  bool samples = false;  ///< with an ElasticSampler: counts how often each sample has come
-  std::string end;       ///< training ends with the epoch in which there is a file of this name
+  bool sharded = false;   ///< a ShardedOptimizer of Adam
+  bool lose_two = false;  ///< rank 1 and the keeper of its part are lost at once
+  bool samples = false;   ///< with an ElasticSampler: counts how often each sample has come
+  std::string end;        ///< training ends with the epoch in which there is a file of this name
 };
 
 Flags parse(int argc, char** argv) {
@@ -56,6 +58,10 @@ Flags parse(int argc, char** argv) {
     const std::string name = argv[i];
     if (name == "--ddp") {
       flags.ddp = true;
+    } else if (name == "--sharded") {
+      flags.sharded = true;
+    } else if (name == "--lose-two") {
+      flags.lose_two = true;
     } else if (name == "--samples") {
       flags.samples = true;
     } else if (name == "--epochs" && i + 1 < argc) {
@@ -66,7 +72,8 @@ Flags parse(int argc, char** argv) {
       flags.end = argv[++i];
     } else {
       throw std::invalid_argument(
-          "usage: chaos_worker [--epochs N] [--end FILE] [--step-ms N] [--ddp | --samples]; not '" +
+          "usage: chaos_worker [--epochs N] [--end FILE] [--step-ms N] [--ddp] [--sharded] "
+          "[--lose-two | --samples]; not '" +
           name + "'");
     }
   }
@@ -98,6 +105,14 @@ torch::nn::Linear make_model() {
 
 torch::optim::SGDOptions sgd() { return torch::optim::SGDOptions(kRate).momentum(kMomentum); }
 
+torch::optim::AdamOptions adam() { return torch::optim::AdamOptions(kRate); }
+
+std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const Flags& flags,
+                                                         const torch::nn::Linear& model) {
+  if (flags.sharded) return std::make_unique<torch::optim::Adam>(model->parameters(), adam());
+  return std::make_unique<torch::optim::SGD>(model->parameters(), sgd());
+}
+
 torch::Tensor weights_of(const torch::nn::Linear& model) {
   return torch::cat({model->weight.flatten(), model->bias}).detach();
 }
@@ -106,7 +121,7 @@ torch::Tensor weights_of(const torch::nn::Linear& model) {
 /// the weights, so newcomers compute those of many steps in no time.
 class Reference {
  public:
-  Reference() {
+  explicit Reference(const Flags& flags) : optimizer_(plain_optimizer(flags, model_)) {
     std::vector<std::size_t> all(kSamples);
     std::iota(all.begin(), all.end(), 0);
     const torch::Tensor inputs = inputs_of(all);
@@ -127,7 +142,7 @@ class Reference {
       const torch::Tensor gradient = gradients_.index_select(0, torch::tensor(rows)).sum(0);
       model_->weight.mutable_grad() = gradient.narrow(0, 0, kInputs).unsqueeze(0);
       model_->bias.mutable_grad() = gradient.narrow(0, kInputs, 1);
-      optimizer_.step();
+      optimizer_->step();
     } else {  // the end of an epoch is progress, too
       sampler_.set_epoch(++epoch_);
       sampler_.reset();
@@ -136,7 +151,7 @@ class Reference {
   }
 
   torch::nn::Linear model_ = make_model();
-  torch::optim::SGD optimizer_{model_->parameters(), sgd()};
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   kolo::DistributedSampler sampler_{kSamples, {.global_batch = kBatch, .rank = 0, .size = 1}};
   std::size_t epoch_ = 0;
   torch::Tensor gradients_;  ///< a row for each sample
@@ -175,6 +190,14 @@ void take_signal() {
   if (asked == SIGUSR1) std::exit(3);
   if (asked == SIGUSR2) throw std::runtime_error("an exception of this rank's own");
   if (asked == SIGRTMIN) exhaust_memory();
+}
+
+/// On one host, of more than two ranks.
+void lose_two() {
+  const auto pids = kolo::allgather_object<std::int64_t>(getpid());
+  if (kolo::rank() != 1) return;
+  kill(static_cast<pid_t>(pids.at(2)), SIGKILL);
+  std::raise(SIGKILL);
 }
 
 void say(const char* what, const kolo::elastic::State& state) {
@@ -217,8 +240,15 @@ int compare_weights(const Flags& flags) {
   std::vector<kolo::WorldMember*> members;
   if (flags.ddp) {
     ddp.emplace(model, kolo::DdpOptions{.weigh_by_samples = true});
-    optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), sgd());
     members.push_back(&*ddp);
+  }
+  if (flags.sharded) {
+    optimizer = std::make_unique<kolo::ShardedOptimizer<torch::optim::Adam>>(
+        torch::optim::Adam(model->parameters(), adam()), model->named_parameters(),
+        kolo::ShardedOptimizerOptions{.op = kolo::ReduceOp::kSum,
+                                      .gradients_are_reduced = flags.ddp});
+  } else if (flags.ddp) {
+    optimizer = plain_optimizer(flags, model);
   } else {
     auto made = std::make_unique<kolo::DistributedOptimizer<torch::optim::SGD>>(
         torch::optim::SGD(model->parameters(), sgd()), model->named_parameters(),
@@ -230,7 +260,7 @@ int compare_weights(const Flags& flags) {
   kolo::elastic::State state(
       {.module = model.get(), .optimizer = optimizer.get(), .sampler = &sampler}, members);
 
-  Reference right;
+  Reference right(flags);
   const auto error_at = [&](std::uint64_t progress) {
     const double error = (weights_of(model) - right.at(progress)).abs().max().item<double>();
     if (error < kTolerance) return error;
@@ -245,8 +275,11 @@ int compare_weights(const Flags& flags) {
       reducing->zero_grad();
       reducing->set_sample_count(count);
       loss_of(model(inputs), inputs).backward();
+    } else if (!ddp) {
+      model->zero_grad();  // shares of a batch differ, so this rank's mean counts by its samples
+      (loss_of(model(inputs), inputs) * (static_cast<double>(count) / kBatch)).backward();
     } else {
-      optimizer->zero_grad();
+      model->zero_grad();
       ddp->set_sample_count(count);
       loss_of(ddp->forward(inputs), inputs).backward();
     }
@@ -258,6 +291,7 @@ int compare_weights(const Flags& flags) {
     while (const auto samples = sampler.next(1)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(flags.milliseconds));  // the compute
       take_signal();
+      if (flags.lose_two && state.generation() == 1 && state.progress() == 5) lose_two();
       step(*samples);
       error_at(state.progress() + 1);
       check_sum(state.progress());

@@ -3,6 +3,7 @@
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kolo {
 
@@ -24,26 +25,56 @@ std::vector<ShardPiece> pieces_of(const ShardBucket& bucket,
   return pieces;
 }
 
-std::optional<std::vector<torch::Tensor*>> known_tensors_of(
-    torch::optim::OptimizerParamState& state) {
+std::optional<KnownState> known_state_of(torch::optim::OptimizerParamState& state) {
   using namespace torch::optim;
-  using Tensors = std::vector<torch::Tensor*>;
   if (auto* const adam = dynamic_cast<AdamParamState*>(&state)) {
-    return Tensors{&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()};
+    return KnownState{StateKind::kAdam,
+                      &adam->step(),
+                      {&adam->exp_avg(), &adam->exp_avg_sq(), &adam->max_exp_avg_sq()}};
   }
   if (auto* const adamw = dynamic_cast<AdamWParamState*>(&state)) {
-    return Tensors{&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()};
+    return KnownState{StateKind::kAdamW,
+                      &adamw->step(),
+                      {&adamw->exp_avg(), &adamw->exp_avg_sq(), &adamw->max_exp_avg_sq()}};
   }
   if (auto* const sgd = dynamic_cast<SGDParamState*>(&state)) {
-    return Tensors{&sgd->momentum_buffer()};
+    return KnownState{StateKind::kSgd, nullptr, {&sgd->momentum_buffer()}};
   }
   if (auto* const rmsprop = dynamic_cast<RMSpropParamState*>(&state)) {
-    return Tensors{&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()};
+    return KnownState{StateKind::kRmsprop,
+                      &rmsprop->step(),
+                      {&rmsprop->square_avg(), &rmsprop->momentum_buffer(), &rmsprop->grad_avg()}};
   }
   if (auto* const adagrad = dynamic_cast<AdagradParamState*>(&state)) {
-    return Tensors{&adagrad->sum()};
+    return KnownState{StateKind::kAdagrad, &adagrad->step(), {&adagrad->sum()}};
   }
   return std::nullopt;
+}
+
+std::unique_ptr<torch::optim::OptimizerParamState> new_state(StateKind kind) {
+  using namespace torch::optim;
+  switch (kind) {
+    case StateKind::kNone:
+      return nullptr;
+    case StateKind::kAdam:
+      return std::make_unique<AdamParamState>();
+    case StateKind::kAdamW:
+      return std::make_unique<AdamWParamState>();
+    case StateKind::kSgd:
+      return std::make_unique<SGDParamState>();
+    case StateKind::kRmsprop:
+      return std::make_unique<RMSpropParamState>();
+    case StateKind::kAdagrad:
+      return std::make_unique<AdagradParamState>();
+  }
+  return nullptr;
+}
+
+std::optional<std::vector<torch::Tensor*>> known_tensors_of(
+    torch::optim::OptimizerParamState& state) {
+  auto known = known_state_of(state);
+  if (!known) return std::nullopt;
+  return std::move(known->tensors);
 }
 
 std::vector<torch::Tensor*> tensors_of(torch::optim::OptimizerParamState& state) {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +44,20 @@ std::vector<ShardPiece> pieces_of(const ShardBucket& bucket,
                                   const std::vector<ShardedParameter>& parameters, int rank,
                                   int size);
 
-/// The tensors of an optimizer's state that have one element for each element of the parameter.
+/// The types of LibTorch's states; LBFGS has one for all parameters together.
+enum class StateKind : std::uint8_t { kNone, kAdam, kAdamW, kSgd, kRmsprop, kAdagrad };
+
+/// What an optimizer keeps for a parameter.
+struct KnownState {
+  StateKind kind = StateKind::kNone;
+  std::int64_t* step = nullptr;         ///< null if it does not count
+  std::vector<torch::Tensor*> tensors;  ///< one element for each element of the parameter
+};
 /// Nothing for LBFGS and for states that are not LibTorch's.
+std::optional<KnownState> known_state_of(torch::optim::OptimizerParamState& state);
+/// Without tensors. Null for kNone.
+std::unique_ptr<torch::optim::OptimizerParamState> new_state(StateKind kind);
+/// The tensors of known_state_of().
 std::optional<std::vector<torch::Tensor*>> known_tensors_of(
     torch::optim::OptimizerParamState& state);
 /// Like known_tensors_of(), but throws kUnsupported instead of returning nothing.

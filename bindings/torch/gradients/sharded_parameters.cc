@@ -89,7 +89,7 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
                                      const NamedTensors& named,
                                      const ShardedOptimizerOptions& options)
     : state_(std::make_unique<State>(options)) {
-  State& state = *state_;
+  State& state = here();
   Together together;
   agree("ShardedOptimizer", state.round.prefix() + "parameters", options.process_set, [&] {
     check_sharded(optimizer, options);
@@ -109,11 +109,11 @@ ShardedParameters::ShardedParameters(const torch::optim::Optimizer& optimizer,
 
 ShardedParameters::~ShardedParameters() = default;
 
-const ShardedParameters::Groups& ShardedParameters::groups() const { return state_->groups; }
+const ShardedParameters::Groups& ShardedParameters::groups() const { return here().groups; }
 
 ShardedParameters::Group ShardedParameters::add_group(
     const Group& group, const torch::optim::OptimizerOptions& defaults) {
-  State& state = *state_;
+  State& state = here();
   const std::size_t first = state.parameters.size();
   const std::size_t bucket = state.buckets.size();
   const std::size_t index = state.groups.size();
@@ -138,10 +138,10 @@ ShardedParameters::Group ShardedParameters::add_group(
 bool ShardedParameters::take_added_groups(torch::optim::Optimizer& mine,
                                           const torch::optim::OptimizerOptions& defaults) {
   EqualValues values = values_of(mine, /*whole_state=*/false);
-  values.add("fingerprint of the loaded state", state_->loaded);
-  state_->round.comparison().set_optimizer(std::move(values));
+  values.add("fingerprint of the loaded state", here().loaded);
+  here().round.comparison().set_optimizer(std::move(values));
   auto& theirs = mine.param_groups();
-  const Groups& known = state_->groups;
+  const Groups& known = here().groups;
   for (std::size_t g = 0; g < known.size(); ++g) {
     const std::size_t has = g < theirs.size() ? theirs[g].params().size() : 0;
     if (has == known[g].params().size()) continue;
@@ -195,7 +195,7 @@ void ShardedParameters::State::take_gradients(std::size_t bucket, const torch::T
 
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
-  State& state = *state_;
+  State& state = here();
   state.round.step().go_on();
   const StepScope scope = state.round.step().scope();
   const auto& options = state.options;
@@ -240,31 +240,29 @@ void ShardedParameters::synchronize() {
   state.skip = false;
 }
 
-std::uint32_t ShardedParameters::loaded_state() const { return state_->loaded; }
+std::uint32_t ShardedParameters::loaded_state() const { return here().loaded; }
 
-void ShardedParameters::set_loaded_state(std::uint32_t fingerprint) {
-  state_->loaded = fingerprint;
-}
+void ShardedParameters::set_loaded_state(std::uint32_t fingerprint) { here().loaded = fingerprint; }
 
-ProcessSet ShardedParameters::process_set() const { return state_->options.process_set; }
+ProcessSet ShardedParameters::process_set() const { return here().options.process_set; }
 
 std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
   std::vector<torch::Tensor> tensors;
-  for (const ShardedParameter& parameter : state_->parameters) tensors.push_back(parameter.tensor);
+  for (const ShardedParameter& parameter : here().parameters) tensors.push_back(parameter.tensor);
   return tensors;
 }
 
-void ShardedParameters::skip_next() { state_->skip = true; }
+void ShardedParameters::skip_next() { here().skip = true; }
 
 void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
-  state_->round.step().go_on();
-  if (!state_->may_skip()) synchronize();
-  state_->skip = false;
+  here().round.step().go_on();
+  if (!here().may_skip()) synchronize();
+  here().skip = false;
   prepare_pieces();
-  if (state_->size == 1) {
+  if (here().size == 1) {
     step_on_pieces();
-    state_->put_back_pieces();
-    state_->round.step().end();
+    here().put_back_pieces();
+    here().round.step().end();
     return;
   }
   abort_on_failure(step_on_pieces,
@@ -275,14 +273,14 @@ void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
                          [] { return std::string("ShardedOptimizer: new values are lost"); });
       },
       "ShardedOptimizer");
-  state_->round.step().end();
+  here().round.step().end();
 }
 
 void ShardedParameters::prepare_pieces() {
   const torch::NoGradGuard no_grad;
-  for (const auto& bucket : state_->pieces) {
+  for (const auto& bucket : here().pieces) {
     for (const OwnPiece& piece : bucket) {
-      const ShardedParameter& parameter = state_->parameters[piece.parameter];
+      const ShardedParameter& parameter = here().parameters[piece.parameter];
       // The memory may have changed since the last step, if the module was moved or loaded.
       piece.tensor.set_data(
           parameter.layout.flat_of(parameter.tensor).narrow(0, piece.begin, piece.size));
@@ -292,7 +290,7 @@ void ShardedParameters::prepare_pieces() {
 
 void ShardedParameters::exchange_values() {
   const torch::NoGradGuard no_grad;
-  State& state = *state_;
+  State& state = here();
   const StepScope scope = state.round.step().scope();
   const auto operation = [&](std::size_t b) {
     return state.round.prefix() + "values" + std::to_string(b);
@@ -329,36 +327,36 @@ void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_non
       gradient.zero_();
     }
   };
-  for (const ShardedParameter& parameter : state_->parameters) clear(parameter.tensor);
-  for (std::size_t g = state_->groups.size(); g < mine.param_groups().size(); ++g) {
+  for (const ShardedParameter& parameter : here().parameters) clear(parameter.tensor);
+  for (std::size_t g = here().groups.size(); g < mine.param_groups().size(); ++g) {
     for (const torch::Tensor& tensor : mine.param_groups()[g].params()) clear(tensor);
   }
-  for (const auto& bucket : state_->pieces)
+  for (const auto& bucket : here().pieces)
     for (const OwnPiece& piece : bucket) piece.tensor.mutable_grad().reset();
-  state_->skip = false;
-  state_->round.step().begin();
+  here().skip = false;
+  here().round.step().begin();
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
-  state_->round.step().go_on();
-  if (!state_->may_skip()) synchronize();
+  here().round.step().go_on();
+  if (!here().may_skip()) synchronize();
   const torch::NoGradGuard no_grad;
   const bool largest = std::isinf(norm_type);
   std::vector<double> sums = {0};
-  for (const auto& bucket : state_->pieces)
+  for (const auto& bucket : here().pieces)
     sums.push_back(sum_of_norms(gradients_of(bucket), norm_type));
   const torch::Tensor mine = torch::tensor(sums, torch::kFloat64);
   const double all =
       allreduce(largest ? mine.max() : mine.sum(), {.op = largest ? ReduceOp::kMax : ReduceOp::kSum,
-                                                    .name = state_->round.prefix() + "norm",
-                                                    .process_set = state_->options.process_set})
+                                                    .name = here().round.prefix() + "norm",
+                                                    .process_set = here().options.process_set})
           .item<double>();
   const double norm = largest ? all : std::pow(all, 1.0 / norm_type);
   const double quotient = max_norm / (norm + 1e-6);
   const double factor = quotient > 1 ? 1 : quotient;  // NaN stays NaN
-  for (const auto& bucket : state_->pieces)
+  for (const auto& bucket : here().pieces)
     for (const torch::Tensor& gradient : gradients_of(bucket)) gradient.mul_(factor);
-  state_->skip = true;
+  here().skip = true;
   return norm;
 }
 

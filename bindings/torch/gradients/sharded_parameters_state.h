@@ -98,6 +98,13 @@ struct ShardedParameters::State {
   void throw_together(const std::string& failure) const;
 };
 
+/// What stays of the state between two worlds.
+struct ShardedParameters::Left {
+  ShardedOptimizerOptions options;
+  std::vector<ShardedParameter> parameters;
+  std::vector<ShardBucket> buckets;
+};
+
 /// Throws as ShardedOptimizer's constructor does.
 void check_sharded(const torch::optim::Optimizer& optimizer,
                    const ShardedOptimizerOptions& options);

@@ -83,8 +83,8 @@ void ShardedParameters::State::throw_together(const std::string& failure) const 
 }
 
 ShardedParameters::Groups ShardedParameters::whole_groups(const Optimizer& mine) const {
-  std::vector<std::vector<torch::Tensor>> tensors(state_->groups.size());
-  for (const ShardedParameter& parameter : state_->parameters) {
+  std::vector<std::vector<torch::Tensor>> tensors(here().groups.size());
+  for (const ShardedParameter& parameter : here().parameters) {
     tensors[parameter.group].push_back(parameter.tensor);
   }
   Groups groups;
@@ -97,7 +97,7 @@ ShardedParameters::Groups ShardedParameters::whole_groups(const Optimizer& mine)
 std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine, int root,
                                                           const Make& make, const Save& save) {
   const torch::NoGradGuard no_grad;
-  State& state = *state_;
+  State& state = here();
   if (!state.options.process_set.contains(root)) {
     raise(
         ErrorCode::kInvalidArgument,
@@ -126,7 +126,7 @@ std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine,
 std::unique_ptr<Optimizer> ShardedParameters::put_together(const std::vector<std::string>& all,
                                                            const Optimizer& mine,
                                                            const Make& make) const {
-  const State& state = *state_;
+  const State& state = here();
   std::unique_ptr<Optimizer> full = make(whole_groups(mine));
   full->state().clear();
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -181,7 +181,7 @@ void ShardedParameters::check_consolidated(bool consolidated) const {
 
 void ShardedParameters::take_pieces(Optimizer& full, Optimizer& mine) const {
   const torch::NoGradGuard no_grad;
-  State& state = *state_;
+  State& state = here();
   check_ties(full);
   if (const std::string why = state.changed_layout(); !why.empty())
     raise(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + why);

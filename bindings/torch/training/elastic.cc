@@ -3,6 +3,7 @@
 #include "bindings/torch/gradients/shard_layout.h"
 #include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
+#include "bindings/torch/training/shard_backup.h"
 
 #include <kolo/membership.h>
 #include <kolo/torch/broadcast_parameters.h>
@@ -31,6 +32,10 @@ constexpr std::chrono::milliseconds kAsksEvery(100);
 /// Worlds of the same processes that may be lost in a row without a commit.
 constexpr int kMostFutile = 3;
 
+/// What all ranks do after a commit; rank 0 says so, in the bits of a number.
+constexpr std::int32_t kReset = 1;
+constexpr std::int32_t kBackUp = 2;
+
 /// Leaves the function. No std::exception, so that it passes what programs catch.
 struct Reset {};
 
@@ -52,11 +57,6 @@ std::vector<Part*> all_of(Part* first, const std::map<std::string, Part*>& furth
 }
 
 void refuse_spread(torch::optim::Optimizer& optimizer) {
-  if (dynamic_cast<ShardedState*>(&optimizer) != nullptr) {
-    raise(ErrorCode::kUnsupported,
-          "elastic::State: a ShardedOptimizer has a part of its state on each rank alone, which "
-          "would be lost with it; use DistributedOptimizer, or checkpoints without elastic::run()");
-  }
   const auto* const reducing = dynamic_cast<ReducingOptimizer*>(&optimizer);
   if (reducing != nullptr && reducing->process_set().id() != 0) {
     raise(ErrorCode::kUnsupported,
@@ -94,7 +94,8 @@ struct State::Impl {
   CheckpointParts parts;
   RankSampler* sampler = nullptr;
   std::vector<torch::nn::Module*> modules;
-  std::vector<torch::optim::Optimizer*> optimizers;
+  std::vector<torch::optim::Optimizer*> optimizers;  ///< all but `sharded`
+  std::vector<torch::optim::Optimizer*> sharded;
   std::vector<SchedulerState*> schedulers;
   std::vector<WorldMember*> members;
   std::vector<std::function<void()>> callbacks;
@@ -105,12 +106,15 @@ struct State::Impl {
   /// state looks like a step, so this is not found out twice.
   std::optional<Position> left_at;
   Clock::time_point asks_at = {};
+  /// With sharded optimizers. All ranks then go back to a backup, so steps are not counted.
+  std::optional<ShardBackup> backup;
 
   /// The optimizers' steps so far. An optimizer may write to parameters unseen (`data()`), but a
   /// step also writes to its state. Without a state (SGD without momentum, a program's own
   /// optimizer), the parameters' bits tell whether there was a step.
   std::vector<Steps> steps() const {
     std::vector<Steps> all;
+    if (backup) return all;
     for (torch::optim::Optimizer* optimizer : optimizers) {
       Steps steps;
       for (const auto& [parameter, state] : optimizer->state()) {
@@ -213,19 +217,53 @@ struct State::Impl {
       for (const torch::nn::Module* module : modules) broadcast_parameters(*module, root);
       for (torch::optim::Optimizer* optimizer : optimizers)
         broadcast_optimizer_state(*optimizer, root);
+      for (torch::optim::Optimizer* optimizer : sharded) broadcast_options(*optimizer, root);
       const std::string bytes = broadcast_object(rank() == root ? small_parts() : "", root);
       if (parts.data != nullptr) *parts.data = broadcast_object(*parts.data, root);
       if (is_behind && bytes != small_parts()) take_small_parts(bytes);
     }
     committed = *furthest;
     left_at.reset();
-    if (sampler != nullptr) {
-      sampler->resume(static_cast<std::size_t>(committed.epoch),
-                      static_cast<std::size_t>(committed.in_epoch));
-    }
+    resume_sampler();
     // A step that one rank has made, and that no commit has counted.
     if (std::exchange(committed.steps, 0) > 0) ++committed.progress;
     steps_at_commit = steps();
+  }
+
+  void resume_sampler() const {
+    if (sampler == nullptr) return;
+    sampler->resume(static_cast<std::size_t>(committed.epoch),
+                    static_cast<std::size_t>(committed.in_epoch));
+  }
+
+  /// Collective: a backup of the last commit.
+  void back_up() {
+    backup->make(membership().generation, committed.progress,
+                 {small_parts(), parts.data != nullptr ? *parts.data : "",
+                  to_bytes(committed.epoch), to_bytes(committed.in_epoch)});
+  }
+
+  /// Collective: all ranks go back to the newest backup.
+  void restore() {
+    const auto restored = backup->restore();
+    if (!restored) return share(false);
+    std::int64_t reached = 0;
+    for (const Position& position : positions(committed))
+      reached = std::max(reached, position.progress);
+    if (rank() == 0 && reached > restored->version.progress) {
+      TORCH_WARN("kolo: elastic::run(): all ranks go on from step ", restored->version.progress,
+                 ", the last backup of the sharded optimizer's state; steps up to ", reached,
+                 " are made again");
+    }
+    const auto& [small, data, epoch, in_epoch] = std::tie(
+        restored->rest.at(0), restored->rest.at(1), restored->rest.at(2), restored->rest.at(3));
+    take_small_parts(small);
+    if (parts.data != nullptr) *parts.data = data;
+    committed = {.has_state = 1,
+                 .progress = restored->version.progress,
+                 .epoch = from_bytes<std::int64_t>(epoch),
+                 .in_epoch = from_bytes<std::int64_t>(in_epoch)};
+    resume_sampler();
   }
 
   static std::vector<Position> positions(const Position& mine) {
@@ -245,13 +283,20 @@ struct State::Impl {
     for (;;) {
       shutdown();
       for (WorldMember* member : members) member->leave_world();
+      if (backup) backup->leave_world();
       enter_next_world();
       try {
         // In this order: a DistributedDataParallel begins with rank 0's weights.
-        share(false);
+        if (backup) {
+          backup->enter_world();
+          restore();
+        } else {
+          share(false);
+        }
         for (WorldMember* member : members) member->enter_world();
         for (const auto& callback : callbacks) callback();
         steps_at_commit = steps();  // callbacks may change what the program likes
+        if (backup) back_up();
         return;
       } catch (const std::exception&) {
         if (!loss()) throw;
@@ -259,14 +304,16 @@ struct State::Impl {
     }
   }
 
-  bool wants_reset() {
-    std::int32_t wanted = 0;
+  /// Collective. A backup precedes a reset, so that no step is made again then.
+  std::int32_t orders() {
+    std::int32_t orders = 0;
     if (rank() == 0 && Clock::now() >= asks_at) {
       asks_at = Clock::now() + kAsksEvery;
-      wanted = newcomers();
+      if (newcomers() > 0) orders = kReset | kBackUp;
     }
-    if (size() > 1) broadcast_ordered(&wanted, 1, DataType::kInt32, 0);
-    return wanted > 0;
+    if (rank() == 0 && backup && size() > 1 && backup->is_due()) orders |= kBackUp;
+    if (size() > 1) broadcast_ordered(&orders, 1, DataType::kInt32, 0);
+    return orders;
   }
 };
 
@@ -275,7 +322,6 @@ State::State(const CheckpointParts& parts, std::vector<WorldMember*> members)
   Impl& impl = *impl_;
   impl.parts = parts;
   impl.modules = all_of(parts.module, parts.modules);
-  impl.optimizers = all_of(parts.optimizer, parts.optimizers);
   impl.schedulers = all_of(parts.scheduler, parts.schedulers);
   if (parts.sampler != nullptr) {
     impl.sampler = dynamic_cast<RankSampler*>(parts.sampler);
@@ -286,10 +332,16 @@ State::State(const CheckpointParts& parts, std::vector<WorldMember*> members)
     }
   }
   impl.members = std::move(members);
-  for (torch::optim::Optimizer* optimizer : impl.optimizers) {
+  for (torch::optim::Optimizer* optimizer : all_of(parts.optimizer, parts.optimizers)) {
     refuse_spread(*optimizer);
+    if (dynamic_cast<ShardedState*>(optimizer) != nullptr) {
+      impl.sharded.push_back(optimizer);
+      continue;
+    }
+    impl.optimizers.push_back(optimizer);
     if (auto* const member = dynamic_cast<WorldMember*>(optimizer)) impl.members.push_back(member);
   }
+  if (!impl.sharded.empty()) impl.backup.emplace(impl.modules, impl.optimizers, impl.sharded);
   if (impl.sampler != nullptr)
     impl.committed.epoch = static_cast<std::int64_t>(impl.sampler->epoch());
   impl.note();
@@ -314,7 +366,10 @@ void State::next_epoch() {
 void State::commit() {
   ++impl_->committed.progress;
   impl_->note();
-  if (impl_->is_running && impl_->wants_reset()) throw Reset();
+  if (!impl_->is_running) return;
+  const std::int32_t orders = impl_->orders();
+  if ((orders & kBackUp) != 0 && impl_->backup) impl_->back_up();
+  if ((orders & kReset) != 0) throw Reset();
 }
 
 std::uint64_t State::progress() const {
@@ -356,9 +411,11 @@ void run(State& state, const std::function<void()>& train) {
         impl.enter_next();
       } else {
         impl.share(true);
+        if (impl.backup) impl.back_up();
       }
       enters = true;
       members = size();
+      progress = std::min(progress, impl.committed.progress);  // where all went back to a backup
       train();
       return;
     } catch (const Reset&) {
@@ -370,8 +427,8 @@ void run(State& state, const std::function<void()>& train) {
       progress = impl.committed.progress;
       if (!lost || futile == kMostFutile) throw;
       enters = true;
-      TORCH_WARN("kolo: elastic::run(): ", lost->message, "; going on with the others from step ",
-                 impl.committed.progress);
+      TORCH_WARN("kolo: elastic::run(): ", lost->message, "; going on with the others",
+                 impl.backup ? "" : " from step " + std::to_string(impl.committed.progress));
     }
   }
 }

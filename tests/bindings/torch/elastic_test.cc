@@ -43,6 +43,21 @@ TEST(Elastic, AllBeginWithRankZerosState) {
   EXPECT_EQ(state.generation(), 0);
 }
 
+TEST(Elastic, AShardedOptimizerBeginsWithRankZerosOptions) {
+  torch::nn::Linear model = linear(1 + kolo::rank());
+  kolo::ShardedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.1 * (1 + kolo::rank())),
+                                   model->named_parameters());
+  State state({.module = model.get(), .optimizer = &optimizer});
+  kolo::elastic::run(state, [&] {
+    EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.1);
+    optimizer.zero_grad();
+    model(torch::ones({1, 2})).sum().backward();
+    optimizer.step();
+    EXPECT_NEAR(model->weight[0][0].item<double>(), 0.9, 1e-6);
+    state.commit();
+  });
+}
+
 TEST(Elastic, EpochsAreThoseOfTheSampler) {
   kolo::DistributedSampler sampler(40);
   State state({.sampler = &sampler});
@@ -74,10 +89,14 @@ TEST(Elastic, AnExceptionOfTheProgramsOwnPasses) {
 
 TEST(Elastic, WhatCannotBeTakenToAnotherWorldIsRefused) {
   torch::nn::Linear model = linear(1);
-  kolo::ShardedOptimizer sharded(torch::optim::SGD(model->parameters(), 0.1),
-                                 model->named_parameters());
-  EXPECT_THAT(message_of([&] { State({.optimizer = &sharded}); }),
-              HasSubstr("a ShardedOptimizer has a part of its state on each rank alone"));
+  kolo::ProcessSet set;
+  if (kolo::size() > 1) set = kolo::add_process_set({0});
+  if (kolo::size() > 1 && kolo::rank() == 0) {
+    kolo::ShardedOptimizer sharded(torch::optim::SGD(model->parameters(), 0.1),
+                                   model->named_parameters(), {.process_set = set});
+    EXPECT_THAT(message_of([&] { State({.optimizer = &sharded}); }),
+                HasSubstr("the optimizer reduces over a process set"));
+  }
   torch::data::samplers::SequentialSampler sequential(10);
   EXPECT_THAT(message_of([&] { State({.sampler = &sequential}); }),
               HasSubstr("the sampler does not know the ranks"));

@@ -22,7 +22,7 @@
 // - The rank that is furthest gives its state to those that are behind: weights and buffers, the
 //   optimizer with its learning rates, schedulers, the scaler, `data`, the sampler's position. A
 //   step that one living rank has made is made on all; a step that none has made is made again.
-//   Nothing is rolled back, so commit() copies nothing.
+//   Nothing is rolled back, so commit() copies nothing. With a ShardedOptimizer see below.
 // - The function is called again. It takes up the epoch where it was.
 //
 // Rules:
@@ -32,9 +32,9 @@
 // - A new process runs the program up to run() by itself, in a world of one: rank() is 0 there.
 //   Everything that State has is made before run(), by the same code on all ranks, and everything
 //   that depends on rank() or size() within it.
-// - An object that belongs to a world (DistributedOptimizer, DistributedDataParallel) is in State
-//   or is made within the function. ShardedOptimizer and process sets other than the world are
-//   refused: their state would be lost with a rank.
+// - An object that belongs to a world (an optimizer of kolo's, DistributedDataParallel) is in State
+//   or is made within the function. A ShardedOptimizer that is made within it begins without state.
+//   Process sets other than the world are refused.
 // - Within the function let kolo's exceptions pass; catch what your own code throws. An exception
 //   without a lost rank leaves run(), and its process, as without elastic training.
 // - Batches: with DistributedSamplerOptions::global_batch each step trains on the same samples for
@@ -43,6 +43,19 @@
 //   After a world that the sampler's batches do not fit, a DistributedSampler without global_batch
 //   may repeat as many elements as there are ranks.
 // - Other state, such as random generators, stays each process's own.
+//
+// With a ShardedOptimizer a lost rank takes the newest part of the state with it. So:
+// - Ranks make backups in host memory: of its part each rank keeps one copy, and another rank keeps
+//   a second one. The other rank is on another host, unless one host has more than half of the
+//   ranks. Everything else that State has is in the backup, too.
+// - A backup is made when a world begins, by a commit() before new processes are taken in, and by
+//   other calls of commit() so that all backups take at most 2 % of the time.
+// - After a loss all ranks go back to the newest backup of which all parts exist: the function
+// finds
+//   epoch(), progress() and the sampler as they were then. Rank 0 warns with the steps that are
+//   made again. Where new processes come, no step is.
+// - If a rank and the one that keeps its copy are lost before the next world stands, run() throws
+//   kPeerLost with the part that is gone. So save checkpoints, too, if rarely.
 #pragma once
 
 #include <kolo/export.h>
@@ -64,7 +77,7 @@ class KOLO_API State {
   /// - `members`: further objects of the world, such as a DistributedDataParallel, or a model that
   ///   an Accelerator has prepared. Optimizers of `parts` that are such need not be named.
   /// - All must outlive the State. Throws kInvalidArgument for other samplers, and kUnsupported for
-  ///   a ShardedOptimizer and an optimizer over other ranks than all.
+  ///   an optimizer over other ranks than all.
   explicit State(const CheckpointParts& parts, std::vector<WorldMember*> members = {});
   ~State();
   State(const State&) = delete;
@@ -78,9 +91,10 @@ class KOLO_API State {
   /// Begins the next epoch. On all ranks.
   void next_epoch();
   /// Ends a step. Collective within run() in an elastic job: where new processes wait, it leaves
-  /// the function, and run() takes them in.
+  /// the function, and run() takes them in. With a ShardedOptimizer it may make a backup.
   void commit();
-  /// Number of commits and epochs that were ended, by any process.
+  /// Number of commits and epochs that were ended, by any process. With a ShardedOptimizer a loss
+  /// makes it smaller.
   std::uint64_t progress() const;
   /// Number of this world, from 1; 0 without an elastic job.
   int generation() const;
@@ -99,7 +113,8 @@ class KOLO_API State {
 /// - Without an elastic job (mpirun, srun, torchrun, kolo-run without --min-np) it calls `train`
 ///   once, after rank 0 has said so, and throws what that throws.
 /// - Throws kTimeout if no world can be made within KOLO_INIT_TIMEOUT, and kPeerLost if all ranks
-///   that had the state are gone: begin anew from a checkpoint. A loss that repeats in three worlds
+///   that had the state, or all copies of a part of it, are gone: begin anew from a checkpoint. A
+///   loss that repeats in three worlds
 ///   of the same processes without a commit is thrown, too.
 KOLO_API void run(State& state, const std::function<void()>& train);
 

@@ -22,6 +22,7 @@
 // - Checkpoints: save_checkpoint() and load_checkpoint() accept it like any other optimizer. They
 //   save the whole state in the format of the plain optimizer, so any number of ranks, and the
 //   plain optimizer, can load it.
+// - elastic::run() takes it to worlds of other ranks: elastic.h has what it keeps for that.
 // - One thread at a time, in the same way on all ranks.
 //
 // Steps:
@@ -65,6 +66,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize/archive.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -206,6 +209,27 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     full->load(archive);
     full_ = nullptr;
     shards_->take_pieces(*full, *this);
+  }
+
+  /// Drops this rank's part of the state. elastic::run() has a copy; other programs consolidate()
+  /// and save the state before, and load it in the next world.
+  void leave_world() override {
+    shards_->leave_world();
+    full_ = nullptr;
+    this->state().clear();
+  }
+  void enter_world() override {
+    const Groups groups = shards_->enter_world(*this);
+    const std::unique_ptr<torch::optim::Optimizer> fresh = make(groups, *this);
+    for (std::size_t g = 0; g < groups.size(); ++g)
+      this->param_groups()[g].params() = groups[g].params();
+    std::swap(this->state(), fresh->state());
+  }
+
+  std::int64_t part_bytes() override { return shards_->part_bytes(*this); }
+  void save_part(std::byte* to) override { shards_->save_part(*this, to); }
+  std::int64_t load_part(const std::byte* from, std::int64_t bytes, int rank, int size) override {
+    return shards_->load_part(*this, from, bytes, rank, size);
   }
 
  private:

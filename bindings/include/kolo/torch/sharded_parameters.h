@@ -8,6 +8,7 @@
 #include <kolo/kolo.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/distributed_optimizer.h>
+#include <kolo/torch/world_member.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 
@@ -44,9 +45,8 @@ struct ShardedOptimizerOptions {
 ///     sharded->consolidate(/*root=*/0);  // collective
 ///     if (kolo::rank() == 0) torch::save(optimizer, path);
 ///   }
-class KOLO_API ShardedState {
+class KOLO_API ShardedState : public WorldMember {
  public:
-  virtual ~ShardedState() = default;
   /// Collective over the process set. Brings the whole state to `root`, a rank of the world, where
   /// the optimizer can be saved until its next step.
   virtual void consolidate(int root) = 0;
@@ -59,6 +59,15 @@ class KOLO_API ShardedState {
   /// has loaded. A load that is undone restores it.
   virtual std::uint32_t loaded_state() const = 0;
   virtual void set_loaded_state(std::uint32_t fingerprint) = 0;
+
+  // This rank's part: the values of its pieces and their state, in host memory. elastic::run()
+  // keeps copies, and gives all of them to each rank of another world.
+  virtual std::int64_t part_bytes() = 0;
+  virtual void save_part(std::byte* to) = 0;
+  /// Takes what this rank needs of the part that rank `rank` of `size` has saved, and all of its
+  /// values. Returns the number of bytes that the part has. Throws kMismatch if it has more than
+  /// `bytes`.
+  virtual std::int64_t load_part(const std::byte* from, std::int64_t bytes, int rank, int size) = 0;
 
  protected:
   ShardedState() = default;
@@ -134,6 +143,16 @@ class KOLO_API ShardedParameters {
   /// Copies the options and this rank's pieces of the state from `full`, which has whole_groups().
   void take_pieces(torch::optim::Optimizer& full, torch::optim::Optimizer& mine) const;
 
+  /// As WorldMember's.
+  void leave_world();
+  /// Returns the groups with this rank's pieces and the present options of `mine`.
+  Groups enter_world(const torch::optim::Optimizer& mine);
+  /// As ShardedState's.
+  std::int64_t part_bytes(torch::optim::Optimizer& mine);
+  void save_part(torch::optim::Optimizer& mine, std::byte* to);
+  std::int64_t load_part(torch::optim::Optimizer& mine, const std::byte* from, std::int64_t bytes,
+                         int rank, int size);
+
  private:
   void prepare_pieces();
   void exchange_values();
@@ -143,7 +162,12 @@ class KOLO_API ShardedParameters {
                                                         const Make& make) const;
 
   struct State;
-  std::unique_ptr<State> state_;
+  struct Left;
+  /// Throws kInvalidArgument between two worlds.
+  State& here() const;
+
+  std::unique_ptr<State> state_;  ///< null between two worlds
+  std::unique_ptr<Left> left_;    ///< what the next state is made of, between two worlds
 };
 
 }  // namespace kolo

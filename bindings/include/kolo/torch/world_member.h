@@ -1,5 +1,5 @@
 // WorldMember: an object that the ranks of a world have agreed on. elastic::run() takes it to the
-// next world. DistributedOptimizer and DistributedDataParallel are such. Used by the training
+// next world. The optimizers of kolo and DistributedDataParallel are such. Used by the training
 // loop's thread.
 #pragma once
 
