@@ -2,7 +2,6 @@
 // runtime is a global of this file. Any thread.
 #include "bindings/core/force_algorithm.h"
 #include "bindings/core/global.h"
-#include "bindings/core/hosts.h"
 #include "bindings/core/init_options.h"
 #include "bindings/core/shared_memory.h"
 #include "runtime/base/check.h"
@@ -32,7 +31,6 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -393,13 +391,6 @@ Membership membership() {
   static_cast<void>(runtime_for("membership"));
   const std::lock_guard lock(global().mutex);
   return global().membership;
-}
-
-std::vector<int> hosts_of_ranks() {
-  const auto runtime = runtime_for("hosts_of_ranks");
-  std::vector<int> ranks(static_cast<std::size_t>(runtime->world().size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return runtime->world().hosts_of(ranks);
 }
 
 int newcomers() {

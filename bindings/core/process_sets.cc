@@ -1,7 +1,9 @@
-// Queries of process sets, and adding and removing them. Any thread.
+// Queries of process sets and hosts, and adding and removing sets. Any thread.
 #include "bindings/core/global.h"
+#include "bindings/core/hosts.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kolo {
 
@@ -36,6 +38,13 @@ std::vector<ProcessSet> process_sets() {
   std::vector<ProcessSet> sets;
   for (const std::uint32_t id : runtime_for("process_sets")->process_sets()) sets.emplace_back(id);
   return sets;
+}
+
+std::vector<int> hosts_of_ranks() {
+  const auto runtime = runtime_for("hosts_of_ranks");
+  std::vector<int> ranks(static_cast<std::size_t>(runtime->world().size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return runtime->world().hosts_of(ranks);
 }
 
 }  // namespace kolo
