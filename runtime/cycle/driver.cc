@@ -24,6 +24,7 @@ constexpr int kYields = 200;
 // nothing.
 constexpr std::chrono::milliseconds kLostSlice{1};
 constexpr std::chrono::milliseconds kMostPatience{4};
+constexpr int kPatientRelaxes = 128;  ///< between two of these polls: some microseconds
 // A thread that only starts a call spins about as long as it takes to put the call into the queue.
 constexpr int kStartPolls = 100;
 constexpr int kStartYields = 2;
@@ -77,7 +78,8 @@ class Driver::Pause {
       if (patient_until_ == Clock::time_point()) patient_until_ = now + *patience_;
       if (now < patient_until_) {
         --idle_;
-        return relax();
+        for (int i = 0; i < kPatientRelaxes; ++i) relax();
+        return;
       }
     }
     std::this_thread::yield();
