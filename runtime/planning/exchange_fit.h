@@ -26,9 +26,9 @@ struct ExchangeTimes {
 /// `limits` with those sizes from which the measured all-reduces together take the least time, as
 /// the product of their times: a size counts as much as any other. All-reduces go in one hop up to
 /// the first size, in two hops up to the second, and by schedules beyond. A size leaves the way of
-/// `limits` for a gain of 5 % and more. Sizes are measured ones,
-/// or `limits` where all measured sizes go one way. Precondition: `times` of private memory come
-/// first, and each memory's times ascend by size.
+/// `limits` for a gain of 5 % and more. Sizes are measured ones, or `limits` where all measured
+/// sizes go one way. Precondition: `times` of private memory come first, and each memory's times
+/// ascend by size.
 ExchangeLimits fitted(ExchangeLimits limits, std::span<const ExchangeTimes> times);
 
 }  // namespace kolo
