@@ -12,7 +12,7 @@
 // Threads: see transport.h.
 #pragma once
 
-#include "transport/transport.h"
+#include "transport/forwarding_transport.h"
 
 #include <cstdint>
 #include <deque>
@@ -24,41 +24,25 @@
 
 namespace kolo {
 
-class CheckedTransport final : public Transport, TransportListener, TransferListener {
+class CheckedTransport final : public ForwardingTransport, TransportListener, TransferListener {
  public:
   /// Bytes that a control message needs beside its own.
   static constexpr std::size_t kControlChecksum = sizeof(std::uint32_t);
 
-  explicit CheckedTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit CheckedTransport(std::unique_ptr<Transport> inner)
+      : ForwardingTransport(std::move(inner)) {}
 
-  std::string_view name() const override { return inner_->name(); }
   std::string description() const override {
     return inner_->description() + ", messages with checksums";
   }
-  std::string address() const override { return inner_->address(); }
   Status connect(int rank, std::vector<Peer> peers, TransportListener& listener, const Abort& abort,
                  Deadline deadline) override;
   Status post_message(int peer, std::span<const std::byte> message) override;
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
-  std::vector<MessageKey> unclaimed() const override { return inner_->unclaimed(); }
-  LinkActivity activity(int peer) const override { return inner_->activity(peer); }
-  bool progress() override { return inner_->progress(); }
-  int event_fd() const override { return inner_->event_fd(); }
-  bool arm() override { return inner_->arm(); }
-  Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override {
-    return inner_->allocate_mappable(bytes);
-  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;
-  Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override {
-    return inner_->map_peer(peer, key);
-  }
-  Status flush(const Abort& abort, Deadline deadline) override {
-    return inner_->flush(abort, deadline);
-  }
-  void fail_all(const Error& error) override { inner_->fail_all(error); }
 
  private:
   /// A receive under way.
@@ -81,7 +65,6 @@ class CheckedTransport final : public Transport, TransportListener, TransferList
     return receives_[transfer.id()].outer->mismatch(receiver, sender);
   }
 
-  std::unique_ptr<Transport> inner_;
   int rank_ = -1;
   TransportListener* listener_ = nullptr;
   std::deque<Receive> receives_;  ///< by Transfer::id() of `inner`; addresses are stable

@@ -123,7 +123,8 @@ Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, b
     KOLO_TRY(check_member(group, *entries.front()));
     for (EntryPtr& entry : entries) {
       prepare(*entry, group.communicator());
-      if (entry->complaint.empty()) entry->complaint = finite_check_.look(*entry);
+      if (finite_check_.on() && entry->complaint.empty())
+        entry->complaint = finite_check_.look(*entry);
     }
     return group.table().submit(entries, will_wait);
   });

@@ -27,7 +27,9 @@ class Region final : public MemoryRegion {
 
 EmulatedCard::EmulatedCard(std::unique_ptr<Transport> inner, std::shared_ptr<EmulatedDevice> device,
                            EmulatedCardOptions options)
-    : inner_(std::move(inner)), device_(std::move(device)), options_(std::move(options)) {}
+    : ForwardingTransport(std::move(inner)),
+      device_(std::move(device)),
+      options_(std::move(options)) {}
 
 Status EmulatedCard::connect(int rank, std::vector<Peer> peers, TransportListener& listener,
                              const Abort& abort, Deadline deadline) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "tests/support/emulated_accelerator.h"
-#include "transport/transport.h"
+#include "transport/forwarding_transport.h"
 
 #include <atomic>
 #include <list>
@@ -20,39 +20,18 @@ struct EmulatedCardOptions {
   bool registers = true;     ///< false: registrations after the first try are refused
 };
 
-class EmulatedCard final : public Transport, private TransferListener {
+class EmulatedCard final : public ForwardingTransport, private TransferListener {
  public:
   EmulatedCard(std::unique_ptr<Transport> inner, std::shared_ptr<EmulatedDevice> device,
                EmulatedCardOptions options = {});
 
-  std::string_view name() const override { return inner_->name(); }
-  std::string description() const override { return inner_->description(); }
-  std::string address() const override { return inner_->address(); }
   Status connect(int rank, std::vector<Peer> peers, TransportListener& listener, const Abort& abort,
                  Deadline deadline) override;
-  Status post_message(int peer, std::span<const std::byte> message) override {
-    return inner_->post_message(peer, message);
-  }
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
-  std::vector<MessageKey> unclaimed() const override { return inner_->unclaimed(); }
-  LinkActivity activity(int peer) const override { return inner_->activity(peer); }
-  bool progress() override { return inner_->progress(); }
-  int event_fd() const override { return inner_->event_fd(); }
-  bool arm() override { return inner_->arm(); }
-  Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override {
-    return inner_->allocate_mappable(bytes);
-  }
   Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;
-  Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override {
-    return inner_->map_peer(peer, key);
-  }
-  Status flush(const Abort& abort, Deadline deadline) override {
-    return inner_->flush(abort, deadline);
-  }
-  void fail_all(const Error& error) override { inner_->fail_all(error); }
 
  private:
   /// A message on its way into device memory.
@@ -71,7 +50,6 @@ class EmulatedCard final : public Transport, private TransferListener {
   Error mismatch(const Transfer& transfer, const TransferEnd& receiver,
                  const TransferEnd& sender) const override;
 
-  const std::unique_ptr<Transport> inner_;
   const std::shared_ptr<EmulatedDevice> device_;
   const EmulatedCardOptions options_;
   std::vector<Peer> peers_;

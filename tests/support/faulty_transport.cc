@@ -50,7 +50,7 @@ class StarvingRegion final : public MemoryRegion {
 }  // namespace
 
 FaultyTransport::FaultyTransport(std::unique_ptr<Transport> inner, Decide decide, unsigned seed)
-    : inner_(std::move(inner)), decide_(std::move(decide)), random_(seed) {}
+    : ForwardingTransport(std::move(inner)), decide_(std::move(decide)), random_(seed) {}
 
 FaultyTransport::~FaultyTransport() = default;
 
@@ -212,15 +212,6 @@ Result<std::unique_ptr<MemoryRegion>> FaultyTransport::allocate_mappable(std::si
   KOLO_ASSIGN(auto region, inner_->allocate_mappable(bytes));
   return std::unique_ptr<MemoryRegion>(
       std::make_unique<StarvingRegion>(std::move(region), *starving_));
-}
-
-Result<std::unique_ptr<MemoryRegion>> FaultyTransport::register_memory(std::span<std::byte> bytes,
-                                                                       MemoryType type) {
-  return inner_->register_memory(bytes, type);
-}
-
-Result<std::unique_ptr<PeerMapping>> FaultyTransport::map_peer(int peer, std::string_view key) {
-  return inner_->map_peer(peer, key);
 }
 
 Status FaultyTransport::flush(const Abort& abort, Deadline deadline) {

@@ -3,7 +3,7 @@
 // wraps; faults are set on that rank's thread or before it starts.
 #pragma once
 
-#include "transport/transport.h"
+#include "transport/forwarding_transport.h"
 
 #include <atomic>
 #include <deque>
@@ -35,7 +35,7 @@ struct FaultyCall {
   std::size_t number = 0;  // earlier calls of this kind
 };
 
-class FaultyTransport : public Transport {
+class FaultyTransport : public ForwardingTransport {
  public:
   using Decide = std::function<Fault(const FaultyCall&)>;
 
@@ -53,26 +53,15 @@ class FaultyTransport : public Transport {
   /// before the start.
   void starve(const std::atomic<bool>& starving) { starving_ = &starving; }
 
-  std::string_view name() const override { return inner_->name(); }
   std::string description() const override;
-  std::string address() const override { return inner_->address(); }
   Status connect(int rank, std::vector<Peer> peers, TransportListener& listener, const Abort& abort,
                  Deadline deadline) override;
   Status post_message(int peer, std::span<const std::byte> message) override;
   void send(int peer, Tag tag, std::span<const std::byte> data, Transfer& transfer) override;
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
-  std::vector<MessageKey> unclaimed() const override { return inner_->unclaimed(); }
-  LinkActivity activity(int peer) const override { return inner_->activity(peer); }
   bool progress() override;
-  int event_fd() const override { return inner_->event_fd(); }
   bool arm() override;
   Result<std::unique_ptr<MemoryRegion>> allocate_mappable(std::size_t bytes) override;
-  Result<std::unique_ptr<MemoryRegion>> register_memory(std::span<std::byte> bytes,
-                                                        MemoryType type) override;
-  Result<std::string> reach_device(std::span<std::byte> memory) override {
-    return inner_->reach_device(memory);
-  }
-  Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
   Status flush(const Abort& abort, Deadline deadline) override;
   void fail_all(const Error& error) override;
 
@@ -95,7 +84,6 @@ class FaultyTransport : public Transport {
   std::span<std::byte> damaged(std::span<const std::byte> data);
   void transfer_call(FaultyCall call, std::span<std::byte> data, Transfer& transfer);
 
-  std::unique_ptr<Transport> inner_;
   Decide decide_;
   std::minstd_rand random_;
   int rank_ = -1;

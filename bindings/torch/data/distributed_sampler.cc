@@ -1,3 +1,4 @@
+#include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/distributed_eval_sampler.h>
@@ -6,7 +7,6 @@
 #include <kolo/torch/objects.h>
 
 #include <array>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,11 +73,9 @@ void ElasticSampler::sync(int root) {
   }
   torch::serialize::OutputArchive saved;
   save(saved);
-  std::ostringstream stream;
-  saved.save_to(stream);
   // Every rank checks all states, so all ranks throw.
   const std::vector<std::string> all =
-      allgather_bytes({.bytes = std::move(stream).str()}, {.name = "ElasticSampler.sync"});
+      allgather_bytes({.bytes = bytes_of(saved)}, {.name = "ElasticSampler.sync"});
   const std::string& state = all.at(static_cast<std::size_t>(root));
   const auto of_root = alike_in(state);
   for (std::size_t r = 0; r < all.size(); ++r) {

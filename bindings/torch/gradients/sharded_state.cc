@@ -2,6 +2,7 @@
 #include "bindings/torch/gradients/agreement.h"
 #include "bindings/torch/gradients/optimizer_archive.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
+#include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -12,7 +13,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <sstream>
 #include <utility>
 
 namespace kolo {
@@ -111,9 +111,7 @@ std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine,
       raise(ErrorCode::kInvalidArgument, std::move(why));
     torch::serialize::OutputArchive archive;
     save(archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    bytes = std::move(stream).str();
+    bytes = bytes_of(archive);
   }));
   const std::vector<std::string> all = state.gather_bytes(bytes, root);
   std::unique_ptr<Optimizer> full;

@@ -148,7 +148,7 @@ std::int64_t ShardedParameters::part_bytes(Optimizer& mine) {
   return bytes;
 }
 
-void ShardedParameters::save_part(Optimizer& mine, std::byte* to) {
+std::byte* ShardedParameters::save_part(Optimizer& mine, std::byte* to) {
   const torch::NoGradGuard no_grad;
   State& state = here();
   for (const auto& bucket : state.pieces) {
@@ -166,6 +166,7 @@ void ShardedParameters::save_part(Optimizer& mine, std::byte* to) {
       }
     }
   }
+  return to;
 }
 
 std::int64_t ShardedParameters::load_part(Optimizer& mine, const std::byte* from,

@@ -1,6 +1,7 @@
 // Writes and reads the contents of a checkpoint's archive; all ranks agree on the outcome. Called
 // by the training loop's thread.
 #include "bindings/torch/gradients/optimizer_archive.h"
+#include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 #include "bindings/torch/training/checkpoint_file.h"
@@ -169,9 +170,7 @@ std::string archive_of(const CheckpointParts& parts, std::int64_t epoch,
   if (parts.generators) write("generators", &generators, save_generators);
   if (parts.data != nullptr) extra.write("data", tensor_of(*parts.data), true);
   archive.write(kExtra, extra);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
+  return bytes_of(archive);
 }
 
 /// The current state of a part that LibTorch's archives can hold.
@@ -179,9 +178,7 @@ template <class Part>
 std::string state_of(const Part& part) {
   OutputArchive archive;
   part.save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
+  return bytes_of(archive);
 }
 
 /// Loads parts, and restores all of them if one fails on any rank. Modules are copied last, when

@@ -1,6 +1,7 @@
 // Elastic training: who is furthest, and how the others get there. Called by the training loop's
 // thread.
 #include "bindings/torch/gradients/shard_layout.h"
+#include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 #include "bindings/torch/training/shard_backup.h"
@@ -17,7 +18,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -175,9 +175,7 @@ struct State::Impl {
     };
     for (std::size_t i = 0; i < schedulers.size(); ++i) write(std::to_string(i), *schedulers[i]);
     if (parts.scaler != nullptr) write("scaler", *parts.scaler);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    return std::move(stream).str();
+    return bytes_of(archive);
   }
 
   void take_small_parts(const std::string& bytes) const {

@@ -1,4 +1,5 @@
 #include "bindings/torch/gradients/optimizer_archive.h"
+#include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -15,9 +16,7 @@ Parcel parcel_of(torch::optim::Optimizer& optimizer) {
   try {
     torch::serialize::OutputArchive archive;
     save_optimizer(optimizer, archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    return {.bytes = std::move(stream).str()};
+    return {.bytes = bytes_of(archive)};
   } catch (const std::exception& exception) {
     return {.failure = "the optimizer cannot be saved: " + reason_of(exception)};
   }

@@ -3,6 +3,7 @@
 #include "bindings/core/hosts.h"
 #include "bindings/torch/gradients/optimizer_archive.h"
 #include "bindings/torch/gradients/shard_layout.h"
+#include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
@@ -11,7 +12,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <utility>
 
 namespace kolo {
@@ -25,12 +25,6 @@ using torch::serialize::OutputArchive;
 constexpr int kShare = 50;
 /// The tag of the messages; a program's own have others.
 constexpr std::uint32_t kTag = 0x73686172;
-
-std::string bytes_of(OutputArchive& archive) {
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return std::move(stream).str();
-}
 
 void save_options(const torch::optim::Optimizer& optimizer, OutputArchive& archive) {
   for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
@@ -221,10 +215,7 @@ std::int64_t ShardBackup::part_bytes() const {
 
 void ShardBackup::save_part(torch::Tensor& to) const {
   std::byte* at = memory_of(to);
-  for (ShardedState* sharded : parts_) {
-    sharded->save_part(at);
-    at += sharded->part_bytes();
-  }
+  for (ShardedState* sharded : parts_) at = sharded->save_part(at);
 }
 
 void ShardBackup::load_part(const torch::Tensor& from, const PartCopy& copy) const {

@@ -48,6 +48,13 @@ class ElasticStore : public testing::Test {
     });
   }
 
+  /// Both are in the first world.
+  void meet(TcpStore& a, TcpStore& b) {
+    auto first = asks(a, true);
+    EXPECT_EQ(text_of(b.next_world(true, later())), "world 1: 1 of 2");
+    EXPECT_EQ(first.get(), "world 1: 0 of 2");
+  }
+
   std::unique_ptr<TcpStoreServer> server_;
 };
 
@@ -55,9 +62,7 @@ TEST_F(ElasticStore, AllMeetInTheFirstWorldAndExchangeThere) {
   serve(2, 1);
   const auto a = joined(0);
   const auto b = joined(1);
-  auto first = asks(*a, true);
-  EXPECT_EQ(text_of(b->next_world(true, later())), "world 1: 1 of 2");
-  EXPECT_EQ(first.get(), "world 1: 0 of 2");
+  meet(*a, *b);
   auto mine = std::async(std::launch::async, [&] { return a->exchange("x", 0, 2, "A", later()); });
   const auto all = b->exchange("x", 1, 2, "B", later());
   ASSERT_TRUE(all.ok()) << all.error().message;
@@ -117,9 +122,7 @@ TEST_F(ElasticStore, AProcessThatTheLauncherTakesForLostIsInNoWorldAnyMore) {
   serve(2, 1);
   const auto a = joined(0);
   const auto b = joined(1);
-  auto first = asks(*a, true);
-  EXPECT_EQ(text_of(b->next_world(true, later())), "world 1: 1 of 2");
-  EXPECT_EQ(first.get(), "world 1: 0 of 2");
+  meet(*a, *b);
   const auto waiting = joined(1);
   auto of_b = asks(*waiting, false);
   while (server_->late(std::chrono::seconds(0)) != std::vector{0}) {

@@ -51,9 +51,8 @@
 // - A backup is made when a world begins, by a commit() before new processes are taken in, and by
 //   other calls of commit() so that all backups take at most 2 % of the time.
 // - After a loss all ranks go back to the newest backup of which all parts exist: the function
-// finds
-//   epoch(), progress() and the sampler as they were then. Rank 0 warns with the steps that are
-//   made again. Where new processes come, no step is.
+//   finds epoch(), progress() and the sampler as they were then. Rank 0 warns with the steps that
+//   are made again. Where new processes come, no step is.
 // - If a rank and the one that keeps its copy are lost before the next world stands, run() throws
 //   kPeerLost with the part that is gone. So save checkpoints, too, if rarely.
 #pragma once

@@ -227,7 +227,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   }
 
   std::int64_t part_bytes() override { return shards_->part_bytes(*this); }
-  void save_part(std::byte* to) override { shards_->save_part(*this, to); }
+  std::byte* save_part(std::byte* to) override { return shards_->save_part(*this, to); }
   std::int64_t load_part(const std::byte* from, std::int64_t bytes, int rank, int size) override {
     return shards_->load_part(*this, from, bytes, rank, size);
   }

@@ -63,7 +63,8 @@ class KOLO_API ShardedState : public WorldMember {
   // This rank's part: the values of its pieces and their state, in host memory. elastic::run()
   // keeps copies, and gives all of them to each rank of another world.
   virtual std::int64_t part_bytes() = 0;
-  virtual void save_part(std::byte* to) = 0;
+  /// Writes part_bytes() bytes, and returns their end.
+  virtual std::byte* save_part(std::byte* to) = 0;
   /// Takes what this rank needs of the part that rank `rank` of `size` has saved, and all of its
   /// values. Returns the number of bytes that the part has. Throws kMismatch if it has more than
   /// `bytes`.
@@ -149,7 +150,7 @@ class KOLO_API ShardedParameters {
   Groups enter_world(const torch::optim::Optimizer& mine);
   /// As ShardedState's.
   std::int64_t part_bytes(torch::optim::Optimizer& mine);
-  void save_part(torch::optim::Optimizer& mine, std::byte* to);
+  std::byte* save_part(torch::optim::Optimizer& mine, std::byte* to);
   std::int64_t load_part(torch::optim::Optimizer& mine, const std::byte* from, std::int64_t bytes,
                          int rank, int size);
 
