@@ -1,5 +1,5 @@
-// ForwardingTransport: base of decorators. It passes every call on to another transport; a decorator
-// overrides what it changes.
+// ForwardingTransport: base of decorators. It passes every call on to another transport; a
+// decorator overrides what it changes.
 //
 // Threads: see transport.h.
 #pragma once
