@@ -3,11 +3,17 @@
 #include <algorithm>
 
 namespace kolo {
+namespace {
+
+/// A silence counts from the first look after the last arrival, and is found by a look.
+constexpr std::chrono::milliseconds kPause{200};
+
+}  // namespace
 
 Heartbeat::Heartbeat(int size, std::chrono::seconds timeout)
     : timeout_(timeout),
       interval_(timeout_ / 4),
-      pause_(std::min<Clock::duration>(interval_, std::chrono::seconds(1))),
+      pause_(std::min<Clock::duration>(interval_, kPause)),
       peers_(static_cast<std::size_t>(size)) {}
 
 void Heartbeat::begin(Clock::time_point now) {

@@ -1,8 +1,8 @@
 // Heartbeat: detects ranks that have gone silent although their process may live: a host or network
 // went away while bytes were on their way, or a process was stopped. Each rank sends a beat over
-// every link that it has opened anyway, first within a second, then four times per timeout. A rank
-// that has sent one beat is expected to be heard of until its shutdown notice. Pure logic over
-// counters, so that tests need no clock; the cycle sends the beats. Token holder only.
+// every link that it has opened anyway, first at once, then four times per timeout. A rank that has
+// sent one beat is expected to be heard of until its shutdown notice. Pure logic over counters, so
+// that tests need no clock; the cycle sends the beats. Token holder only.
 //
 // (Failure detection by timeout: Chandra and Toueg, "Unreliable failure detectors for reliable
 // distributed systems", JACM 43(2), 1996. This detector is wrong about a process that does not run

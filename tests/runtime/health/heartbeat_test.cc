@@ -10,7 +10,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Rank 0 of three, with a timeout of 8 s: it checks each second and sends a heartbeat each 2 s.
+/// Rank 0 of three, with a timeout of 8 s: it looks each second and sends a heartbeat each 2 s.
 class HeartbeatTest : public ::testing::Test {
  protected:
   Heartbeat::Findings look() {
@@ -56,6 +56,19 @@ TEST_F(HeartbeatTest, WhoHasBeatenMustGoOn) {
   ASSERT_EQ(findings.silent.size(), 1U);
   EXPECT_EQ(findings.silent[0].rank, 1);
   EXPECT_EQ(findings.silent[0].duration, seconds(8));
+}
+
+TEST_F(HeartbeatTest, ASilenceIsFoundWithinHalfASecond) {
+  look();
+  heartbeat.on_beat(1);
+  links[1].arrivals = 1;
+  const auto begun = now;
+  Heartbeat::Findings findings;
+  while (findings.silent.empty() && now < begun + seconds(20)) {
+    now += std::chrono::milliseconds(50);
+    if (heartbeat.due(now)) findings = look();
+  }
+  EXPECT_LE(now - begun, std::chrono::milliseconds(8500));
 }
 
 TEST_F(HeartbeatTest, AnyMessageIsASignOfLife) {
