@@ -18,6 +18,13 @@ namespace {
 // in case both threads share a core, and does not poll hot at all where ranks outnumber cores.
 constexpr int kPolls = 200;
 constexpr int kYields = 200;
+// Where another program uses the core, each yield gives it a time slice, and ranks that yield in
+// turn hardly ever run together. So a thread polls as long as it has just lost by a yield before it
+// yields again, at most for a slice. Yields to a rank that shares the core are shorter, and change
+// nothing.
+constexpr std::chrono::milliseconds kLostSlice{1};
+constexpr std::chrono::milliseconds kMostPatience{4};
+constexpr int kPatientRelaxes = 128;  ///< between two of these polls: some microseconds
 // A thread that only starts a call spins about as long as it takes to put the call into the queue.
 constexpr int kStartPolls = 100;
 constexpr int kStartYields = 2;
@@ -43,8 +50,10 @@ bool is_at_most(std::size_t bytes, const OrderedArguments& call) {
 /// Counts how long nothing has moved; next() returns true when it is time to block.
 class Driver::Pause {
  public:
-  /// `relaxes`: a poll leaves the core to its other hardware thread.
-  explicit Pause(Spin spin, bool relaxes = true) : spin_(spin), relaxes_(relaxes) {}
+  /// `patience`: how long to poll before the first yield; what yields cost sets it. Null: not at
+  /// all. `relaxes`: a poll leaves the core to its other hardware thread.
+  Pause(Spin spin, Clock::duration* patience, bool relaxes = true)
+      : spin_(spin), patience_(spin.polls > 0 ? patience : nullptr), relaxes_(relaxes) {}
   void reset() { idle_ = 0; }
   /// Whether the next pause only polls.
   bool polls() const { return idle_ < spin_.polls; }
@@ -53,7 +62,7 @@ class Driver::Pause {
     if (idle_ <= spin_.polls) {
       if (relaxes_) relax();
     } else if (idle_ <= spin_.polls + spin_.yields) {
-      std::this_thread::yield();
+      yield();
     } else {
       idle_ = 0;
       return true;
@@ -62,7 +71,26 @@ class Driver::Pause {
   }
 
  private:
+  void yield() {
+    if (patience_ == nullptr) return std::this_thread::yield();
+    const auto now = Clock::now();
+    if (idle_ == spin_.polls + 1 && patience_->count() > 0) {
+      if (patient_until_ == Clock::time_point()) patient_until_ = now + *patience_;
+      if (now < patient_until_) {
+        --idle_;
+        for (int i = 0; i < kPatientRelaxes; ++i) relax();
+        return;
+      }
+    }
+    std::this_thread::yield();
+    const Clock::duration lost = Clock::now() - now;
+    *patience_ = lost < kLostSlice ? Clock::duration::zero()
+                                   : std::min<Clock::duration>(lost, kMostPatience);
+  }
+
   const Spin spin_;
+  Clock::duration* const patience_;
+  Clock::time_point patient_until_ = {};
   const bool relaxes_;
   int idle_ = 0;
 };
@@ -177,7 +205,7 @@ void Driver::start() {
 }
 
 void Driver::run() {
-  Pause pause({may_spin_ ? kBackgroundPolls : 0, kBackgroundYields});
+  Pause pause({may_spin_ ? kBackgroundPolls : 0, kBackgroundYields}, nullptr);
   Block block(cycle_, transport_, waker_, groups_);
   while (!stopping_.load(std::memory_order_acquire)) {
     {
@@ -219,7 +247,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
 }
 
 void Driver::step_until_done(const Work& work, Clock::time_point until, Block& block) {
-  Pause pause({may_spin_ ? kPolls : 0, kYields});
+  Pause pause({may_spin_ ? kPolls : 0, kYields}, &patience_);
   while (!work.done() && !stopping_.load(std::memory_order_acquire) &&
          asked_.load(std::memory_order_acquire) == 0) {
     if (cycle_.step()) {
@@ -278,7 +306,7 @@ bool Driver::run_holding(ProgressToken::Hold hold, Group& group, Exchange::Reque
 
 bool Driver::spin_on(Exchange& exchange, Spin spin) {
   const bool is_two_rank = exchange.is_two_rank();
-  Pause pause(spin, /*relaxes=*/!is_two_rank);
+  Pause pause(spin, &patience_, /*relaxes=*/!is_two_rank);
   while (!exchange.advance()) {
     const bool is_early = pause.polls();
     if (pause.next()) return false;

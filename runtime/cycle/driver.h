@@ -100,6 +100,7 @@ class Driver final : public Work::Driver {
   Timeline& timeline_;
   const bool may_spin_;
   ProgressToken token_;
+  Clock::duration patience_ = {};  ///< token holder; see Pause
   std::atomic<bool> stopping_ = false;
   std::atomic<int> asked_ = 0;   ///< threads in with_token() that wait for the token
   std::atomic<int> guests_ = 0;  ///< threads in drive()

@@ -6,6 +6,7 @@
 #include "runtime/planning/exchange_fit.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -20,9 +21,21 @@ using Microseconds = std::chrono::duration<double, std::micro>;
 
 constexpr std::size_t kLeast = 4 << 10;  ///< smaller ones go in one hop everywhere
 constexpr std::size_t kMostShared = 1 << 20;
-constexpr int kTurns = 3;  ///< turns of each way at each size; the fastest one counts
-constexpr int kCalls = 3;  ///< calls of a turn, after one that is not counted
+constexpr int kTurns = 3;      ///< turns of each way at each size; the fastest one counts
+constexpr int kUncounted = 3;  ///< calls at the beginning of a turn
+constexpr int kCalls = 5;      ///< calls of a turn that count
+/// Ranks begin calls of some KiB at the clock's next multiple of this, or one would time how far
+/// they are apart. Few calls are longer.
+constexpr std::chrono::microseconds kTick{16};
+constexpr std::size_t kMostByTick = 64 << 10;
 constexpr Microseconds kBudget{40'000};
+
+void wait_for_tick() {
+  const auto now = Clock::now().time_since_epoch();
+  const auto tick = now - now % kTick + kTick;
+  while (Clock::now().time_since_epoch() < tick) {
+  }
+}
 
 struct Way {
   ExchangeUse use;
@@ -90,15 +103,16 @@ class Runtime::Trial {
       const ExchangeLimits& now = group_.exchange().limits();
       const ExchangeLimits limits = exchange_limits(now.ranks, now.has_cores, way.use);
       runtime_.driver_->with_token([&] { group_.set_limits(limits); });
-      Clock::duration sum = {};
-      for (int i = 0; i <= kCalls; ++i) {
+      std::array<Clock::duration, kCalls> took = {};
+      for (int i = -kUncounted; i < kCalls; ++i) {
         std::memset(memory, 0, row.bytes);  // as a program that computes the next input
+        if (row.bytes <= kMostByTick) wait_for_tick();
         const auto before = Clock::now();
         KOLO_TRY(call(memory, row.bytes / sizeof(float), DataType::kFloat32, ReduceOp::kSum));
-        if (i > 0) sum += Clock::now() - before;
+        if (i >= 0) took[static_cast<std::size_t>(i)] = Clock::now() - before;
       }
-      const double time = Microseconds(sum).count() / kCalls;
-      row.*way.time = std::min(row.*way.time, time);
+      std::nth_element(took.begin(), took.begin() + kCalls / 2, took.end());
+      row.*way.time = std::min(row.*way.time, Microseconds(took[kCalls / 2]).count());
     }
     return {};
   }
