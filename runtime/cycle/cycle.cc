@@ -130,7 +130,8 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
       // It was not heard of for too long, and lives.
       abort_message.culprit = Abort::kNoCulprit;
       abort_message.error.message =
-          fmt::format("the others have given this rank up: {}", abort_message.error.message);
+          fmt::format("the others have given this rank up{}: {}", health_.describe_pause(),
+                      abort_message.error.message);
     }
     return failures_.hear({std::move(abort_message.error), abort_message.culprit, /*heard=*/true});
   }

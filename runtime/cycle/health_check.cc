@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kCheckInterval{200};
 // A rank that did not check for so long was not running: stopped by Ctrl-Z, or in a debugger.
 constexpr std::chrono::seconds kStopped{4};
+// What a rank that is given up says of its own pause, if it is as long.
+constexpr std::chrono::seconds kPause{1};
 
 // Lowest ranks that report operations that do not end; one may be the rank that is waited for.
 constexpr int kReporters = 2;
@@ -64,6 +66,15 @@ void HealthCheck::check() {
     if (group->is_member()) check(*group, now, check_time);
 }
 
+std::string HealthCheck::describe_pause() const {
+  const auto pause = std::chrono::duration_cast<std::chrono::seconds>(
+      Clock::now() - looked_at_.value_or(Clock::now()));
+  if (pause < kPause) return {};
+  return fmt::format(
+      ", whose process did not run for {} s (it was stopped, or other programs had the processor)",
+      pause.count());
+}
+
 void HealthCheck::check_processes() {
   for (const int rank : watch_.exited())
     on_lost_(rank, KOLO_ERROR(kPeerLost, "its process has ended while it started"), Loss::kEnded);
@@ -83,7 +94,7 @@ void HealthCheck::check_heartbeats(Clock::time_point now) {
     on_lost_(rank,
              KOLO_ERROR(kPeerLost,
                         "nothing was heard of it for {} s (KOLO_HEARTBEAT_TIMEOUT): its host "
-                        "or the network is down, or its process is stopped",
+                        "or the network is down, or its process is stopped or gets no processor",
                         duration.count()),
              Loss::kSilent);
 }

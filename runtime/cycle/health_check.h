@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <string>
 
 namespace kolo {
 
@@ -28,6 +29,9 @@ class HealthCheck {
   void check_processes();
   /// A beat of a rank of the world has arrived.
   void on_beat(int rank) { heartbeat_.on_beat(rank); }
+
+  /// What to say of this rank where the others have given it up: that it has not run for long.
+  std::string describe_pause() const;
 
   /// Descriptor of the watched processes; negative if there are none. If readable: check_soon().
   int watched_descriptor() const { return watch_.descriptor(); }
