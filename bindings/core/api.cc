@@ -65,7 +65,7 @@ struct Global {
   RendezvousMethod way;  ///< how the last start met, with the secret
   std::string secret;
   Membership membership = {};
-  std::unique_ptr<TcpStore> launcher = nullptr;  ///< for newcomers()
+  std::unique_ptr<TcpStore> launcher = nullptr;  ///< in an elastic job: its end is this process's
   /// True within init(), which holds the lock for long.
   std::atomic<bool> starting = false;
   /// The thread that ends the process, once there is one.
@@ -132,8 +132,9 @@ bool shutdown_locked(Global& g, Clock::time_point until) {
   return true;
 }
 
-/// Returns false if the lock or the progress token stays taken; then nothing is changed.
-bool end_in_order(Global& g) {
+/// Returns false if the lock or the progress token stays taken; then nothing is changed. `is_done`:
+/// the process has done what it was for.
+bool end_in_order(Global& g, bool is_done) {
   // exit() may run in a signal handler or a callback: the interrupted call may hold either.
   if (InCall::here()) return false;
   const Clock::time_point until = Clock::now() + kPatience;
@@ -149,15 +150,16 @@ bool end_in_order(Global& g) {
     alone ? bootstrap->finalize_alone() : bootstrap->finalize();
   }
   g.bootstraps.clear();
+  if (g.launcher && is_done) g.launcher->leave();
   return true;
 }
 
 // Without a shutdown notice the other ranks detect the end of this process as if it was killed.
-void at_exit() {
+void at_exit(int status, void*) {
   Global& g = global();
   if (g.forked_from != 0) return;
   g.ending = std::this_thread::get_id();
-  g.abandoned = !end_in_order(g);
+  g.abandoned = !end_in_order(g, /*is_done=*/status == 0);
 }
 
 std::shared_ptr<Runtime> find_runtime(std::string_view call) {
@@ -322,11 +324,22 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   if (!runtime.ok()) runtime = method.give_up(std::move(runtime).error());
   // Registered after MPI_Init() and the first CUDA call, so that their exit handlers run after
   // ours.
-  static const int registered = std::atexit(at_exit);
+  static const int registered = ::on_exit(at_exit, nullptr);
   KOLO_CHECK(registered == 0);
   method.leave(runtime.ok(), Deadline::after(timeout));
   if (runtime.ok()) check_local_rank(way, (*runtime)->world(), level);
   return runtime;
+}
+
+/// Null if the launcher does not answer, or is not kolo-run with an elastic job.
+std::unique_ptr<TcpStore> connect_to_launcher(const Global& g, Deadline deadline) {
+  if (!g.membership.is_elastic) return nullptr;
+  const int process = g.way.rank;
+  auto store = TcpStore::join(g.way.endpoint, {process, process + 1, "a process that trains"},
+                              g.secret, deadline);
+  if (!store.ok()) return nullptr;
+  (*store)->be_lifeline();
+  return *std::move(store);
 }
 
 /// Precondition: there is no runtime. `joins`: see MeetingParts::joins_next_world.
@@ -338,20 +351,12 @@ Status begin_locked(Global& g, bool joins) {
   if (!runtime.ok()) return std::move(runtime).error();
   g.runtime = *std::move(runtime);
   ++g.era;
+  if (!g.launcher) g.launcher = connect_to_launcher(g, Deadline::after(kLauncherAnswers));
   // The program's memory is on this device, whatever this rank's place in the next world is.
   if (g.membership.is_elastic && g.runtime->accelerator() != nullptr) {
     g.options.device = g.runtime->accelerator()->info().ordinal;
   }
   return {};
-}
-
-/// Null if the launcher does not answer, or is not kolo-run with an elastic job.
-std::unique_ptr<TcpStore> connect_to_launcher(const Global& g, Deadline deadline) {
-  if (!g.membership.is_elastic) return nullptr;
-  const int process = g.way.rank;
-  auto store = TcpStore::join(g.way.endpoint, {process, process + 1, "a process that trains"},
-                              g.secret, deadline);
-  return store.ok() ? *std::move(store) : nullptr;
 }
 
 /// Whether the error says that another rank or its network is lost.

@@ -52,6 +52,10 @@ class Lobby {
   std::vector<int> missing() const;
   /// Number of waiting processes that the next world lacks; 0: none.
   int lacking() const;
+  /// Number of processes that live.
+  int living() const { return static_cast<int>(living_.size()); }
+  /// Whether those that live can make a world.
+  bool is_enough() const { return living() >= least_; }
 
  private:
   int least_;

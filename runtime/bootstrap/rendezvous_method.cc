@@ -144,18 +144,26 @@ Result<Identity> identity_for(const Method& method, const std::string& why,
                                "process");
 }
 
-/// For kolo-run's own use: it numbers the processes, and tells them their ranks when they meet.
+/// For kolo-run's own use: it numbers the processes, or takes the ranks of srun and mpirun for
+/// their numbers, and tells them their ranks when they meet.
 Result<RendezvousMethod> in_elastic_job(const Method& method, const std::string& why,
-                                        const Config& config) {
-  if (config.process < 0) {
+                                        const Config& config, const Environment& environment) {
+  RendezvousMethod way = way_by(Meeting::kElastic, "elastic", why);
+  KOLO_ASSIGN(way.endpoint, parse_endpoint(method.rest));
+  if (config.process >= 0) {
+    way.rank = static_cast<int>(config.process);
+    return way;
+  }
+  std::optional<Identity> who = identity_of_mpi_launcher(environment);
+  if (!who) who = identity_of_slurm_step(environment);
+  if (!who) {
     return KOLO_ERROR(kInvalidArgument,
                       "{}, but KOLO_PROCESS is not set: this method is kolo-run's own, for jobs "
                       "with --min-np; start the program by kolo-run",
                       why);
   }
-  RendezvousMethod way = way_by(Meeting::kElastic, "elastic", why);
-  KOLO_ASSIGN(way.endpoint, parse_endpoint(method.rest));
-  way.rank = static_cast<int>(config.process);
+  way.rank = who->rank;
+  way.local_rank = who->local_rank;
   return way;
 }
 
@@ -283,7 +291,7 @@ Result<RendezvousMethod> choose(const RendezvousRequest& request, const Config& 
     KOLO_ASSIGN(const Method method, parse_method(text));
     const std::string why =
         fmt::format("{} is {}", by_options ? "InitOptions::init_method" : "KOLO_INIT_METHOD", text);
-    if (method.scheme == "elastic") return in_elastic_job(method, why, config);
+    if (method.scheme == "elastic") return in_elastic_job(method, why, config, environment);
     return by_method(method, why, stated, environment);
   }
   if (stated) return over_tcp(environment, *stated, "env", stated->source + " are given");

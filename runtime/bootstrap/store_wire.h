@@ -48,6 +48,9 @@ inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, n
 /// that the others train already.
 inline constexpr std::string_view kWorldRequest = "world";
 inline constexpr std::string_view kNewcomersRequest = "newcomers";  ///< no fields; their number
+/// No fields, no reply: the process ends with this connection, in order if kLeaveRequest came
+/// before.
+inline constexpr std::string_view kLifelineRequest = "lifeline";
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.

@@ -161,6 +161,12 @@ Result<TcpStore::World> TcpStore::next_world(bool is_new, Deadline deadline) {
   return world;
 }
 
+void TcpStore::be_lifeline() {
+  // If it does not arrive, the connection has ended, and so has the launcher.
+  [[maybe_unused]] const Status sent =
+      send_all(fd_.get(), to_frame({std::string(kLifelineRequest)}), Deadline::after(kAtOnce));
+}
+
 Result<int> TcpStore::newcomers(Deadline deadline) {
   KOLO_ASSIGN(const Fields reply, request({std::string(kNewcomersRequest)}, deadline));
   const auto count = reply.size() == 1 ? parse_count(reply[0]) : std::nullopt;

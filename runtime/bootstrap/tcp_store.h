@@ -44,6 +44,9 @@ class TcpStore final : public Store {
     int size = 1;
   };
   Result<World> next_world(bool is_new, Deadline deadline);
+  /// Likewise: this connection stays for as long as the process does; leave() then says that the
+  /// process has done its work.
+  void be_lifeline();
   /// Likewise: number of processes that wait for the next world beside the members of this one.
   Result<int> newcomers(Deadline deadline);
 

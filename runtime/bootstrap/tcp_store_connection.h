@@ -25,6 +25,7 @@ struct TcpStoreServer::Connection {
   /// In an elastic job, after the hello: the process's number.
   std::optional<int> process = std::nullopt;
   bool awaits_world = false;  ///< see Lobby
+  bool is_lifeline = false;   ///< the process ends with it: see Options::patience
   int meeting = 0;            ///< the rank's meeting
   std::string in = {};
   std::deque<Bytes> out = {};

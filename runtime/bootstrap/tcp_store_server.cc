@@ -282,6 +282,15 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     connection.send(to_frame({std::string(kOkReply), std::to_string(lobby_->newcomers())}));
     return {};
   }
+  if (connection.process && is(kLifelineRequest, 1)) {
+    connection.is_lifeline = options_.patience.count() > 0;
+    return {};
+  }
+  if (connection.process && !connection.rank && request[0] == kLeaveRequest) {
+    if (std::exchange(connection.is_lifeline, false)) end_process(*connection.process, true);
+    connection.closing = true;
+    return {};
+  }
   if (connection.process && !connection.rank && !connection.waits() && is(kWorldRequest, 3)) {
     const auto time = parse_count(request[2]);
     if (!time) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
@@ -329,6 +338,7 @@ void TcpStoreServer::note_departures() {
       lobby_->leave(*c.process);
       c.awaits_world = false;
     }
+    if (c.closed && std::exchange(c.is_lifeline, false)) end_process(*c.process, false);
     if (!c.is_known() && c.deadline.expired()) c.closed = true;
   }
   // Then those who lost another rank: the reason may be a rank that ended without a message.
@@ -364,7 +374,10 @@ std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c)
   const auto frame = [](const Fields& fields) {
     return std::make_shared<const std::string>(to_frame(fields));
   };
-  if (c.awaits_world) return c.deadline.expired() ? frame(refuse_world(c)) : nullptr;
+  if (c.awaits_world) {
+    const auto refusal = refuse_world(c);
+    return refusal ? frame(*refusal) : nullptr;
+  }
   const StoreTable& table = meetings_.table(c.meeting);
   const auto all_contributions = [&] {
     Fields fields = table.contributions(c.awaited_phase);
@@ -405,7 +418,7 @@ void TcpStoreServer::flush(Connection& connection) {
 void TcpStoreServer::remove_closed() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     // The next answer_waiting() must still handle a connection that flush() found broken.
-    const bool noted = c->closing || !(c->rank || c->awaits_world);
+    const bool noted = c->closing || !(c->rank || c->awaits_world || c->is_lifeline);
     c = c->closed && noted ? connections_.erase(c) : std::next(c);
   }
 }

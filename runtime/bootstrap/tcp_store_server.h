@@ -44,6 +44,9 @@ class TcpStoreServer {
     /// For an elastic job: the smallest world that may train. Processes come in place of ranks, and
     /// each world is a meeting. 0: not elastic.
     int least = 0;
+    /// Likewise, where nobody notes ends: a process ends with its lifeline (see kLifelineRequest),
+    /// and is taken for lost if the others have waited for it that long. 0: ends are noted.
+    std::chrono::seconds patience = std::chrono::seconds(0);
   };
 
   /// kInvalidArgument, with a remedy, for a port that is taken.
@@ -67,6 +70,11 @@ class TcpStoreServer {
   bool has_lost_world() const;
   /// Whether the program runs within kolo::elastic::run(): otherwise a lost rank ends the job.
   bool is_elastic() const;
+  /// With Options::patience: whether the job has done its work. In elastic training one rank says
+  /// so for all, otherwise each for itself. Nothing if no process has come.
+  std::optional<bool> has_succeeded() const;
+  /// Likewise: whether all processes have ended, and not all of them in order.
+  bool has_lost_all() const;
   /// Processes for which others have waited that long, to make the next world.
   std::vector<int> late(std::chrono::seconds patience) const;
 
@@ -94,8 +102,12 @@ class TcpStoreServer {
   void await_world(Connection& connection, bool is_new);
   /// Opens the next world's meeting, if it can be made now.
   void convene();
-  /// The process waits for a world no longer.
-  Fields refuse_world(const Connection& c);
+  std::vector<int> late_locked(std::chrono::seconds patience) const;
+  void end_process(int process, bool is_done);
+  /// With Options::patience: takes processes that do not come for lost.
+  void end_late();
+  /// Once a process has waited for a world for too long, or in vain: why. It waits no longer.
+  std::optional<Fields> refuse_world(const Connection& c);
   /// The reply that a waiting connection can have now; null if it waits on.
   std::shared_ptr<const std::string> reply_to(const Connection& c);
   void flush(Connection& connection);
@@ -119,6 +131,8 @@ class TcpStoreServer {
   bool is_empty_ = true;
   std::optional<Lobby> lobby_;  ///< guarded by mutex_
   bool is_elastic_ = false;     ///< guarded by mutex_
+  int done_ = 0;                ///< members that have ended in order; guarded by mutex_
+  bool has_lost_ = false;       ///< a process has not ended in order; guarded by mutex_
   /// Since when the lobby waits for the same processes. Guarded by mutex_.
   std::optional<std::pair<std::vector<int>, Deadline::Clock::time_point>> missing_since_;
 

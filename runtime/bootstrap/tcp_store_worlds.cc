@@ -59,8 +59,30 @@ bool TcpStoreServer::is_elastic() const {
   return is_elastic_;
 }
 
+std::optional<bool> TcpStoreServer::has_succeeded() const {
+  const std::lock_guard lock(mutex_);
+  if (lobby_->generation() == 0) return std::nullopt;
+  return is_elastic_ ? done_ > 0 : done_ == static_cast<int>(lobby_->members().size());
+}
+
+bool TcpStoreServer::has_lost_all() const {
+  const std::lock_guard lock(mutex_);
+  return has_lost_ && lobby_->living() == 0;
+}
+
+void TcpStoreServer::end_process(int process, bool is_done) {
+  const std::lock_guard lock(mutex_);
+  if (is_done && lobby_->is_member(process)) ++done_;
+  has_lost_ |= !is_done;
+  lobby_->end(process, is_done);
+}
+
 std::vector<int> TcpStoreServer::late(seconds patience) const {
   const std::lock_guard lock(mutex_);
+  return late_locked(patience);
+}
+
+std::vector<int> TcpStoreServer::late_locked(seconds patience) const {
   if (!missing_since_ || Deadline::Clock::now() < missing_since_->second + patience) return {};
   return missing_since_->first;
 }
@@ -79,9 +101,21 @@ void TcpStoreServer::await_world(Connection& connection, bool is_new) {
   connection.send(to_frame({std::string(kOkReply), "0", "0", "1"}));
 }
 
+void TcpStoreServer::end_late() {
+  if (options_.patience.count() == 0) return;
+  for (const int process : late_locked(options_.patience)) {
+    lobby_->end(process, /*is_done=*/false);
+    if (!options_.warn) continue;
+    options_.warn(fmt::format(
+        "the others have waited {} s (--patience) for process {}; they go on without it",
+        options_.patience.count(), process));
+  }
+}
+
 void TcpStoreServer::convene() {
   if (!lobby_) return;
   const std::lock_guard lock(mutex_);
+  end_late();
   for (Connection& c : connections_) {
     if (!c.awaits_world || lobby_->is_living(*c.process)) continue;
     c.awaits_world = false;
@@ -117,11 +151,20 @@ void TcpStoreServer::convene() {
   }
 }
 
-Fields TcpStoreServer::refuse_world(const Connection& c) {
+std::optional<Fields> TcpStoreServer::refuse_world(const Connection& c) {
   const std::lock_guard lock(mutex_);
+  const bool is_in_vain = options_.patience.count() > 0 && !lobby_->is_enough();
+  if (!c.deadline.expired() && !is_in_vain) return std::nullopt;
   const auto missing = lobby_->missing();
   const int lacking = lobby_->lacking();
   lobby_->leave(*c.process);
+  if (is_in_vain) {
+    return error_reply(KOLO_ERROR(
+        kAborted,
+        "{} of at least {} processes (kolo-run --min-np) are left, and this launcher starts none "
+        "anew: begin again from a checkpoint",
+        lobby_->living(), options_.least));
+  }
   return error_reply(
       missing.empty()
           ? KOLO_ERROR(kTimeout,

@@ -16,8 +16,9 @@ namespace {
 constexpr std::chrono::milliseconds kCheckInterval{200};
 // A rank that did not check for so long was not running: stopped by Ctrl-Z, or in a debugger.
 constexpr std::chrono::seconds kStopped{4};
-// What a rank that is given up says of its own pause, if it is as long.
+// A rank that is given up says so of its own pause, if that is as long, and as recent.
 constexpr std::chrono::seconds kPause{1};
+constexpr std::chrono::seconds kRecently{5};
 
 // Lowest ranks that report operations that do not end; one may be the rank that is waited for.
 constexpr int kReporters = 2;
@@ -49,6 +50,7 @@ void HealthCheck::check() {
     next_check_ = now + kCheckInterval;
     // The stop is no operation's fault: each gets its whole timeout again.
     if (looked_at_ && now - *looked_at_ >= kStopped) deadlines_from_ = now + operation_timeout();
+    note_pause(now);
     looked_before_ = looked_at_.value_or(now);
     looked_at_ = now;
     context_.services.arena.drop_unused(now);
@@ -66,13 +68,18 @@ void HealthCheck::check() {
     if (group->is_member()) check(*group, now, check_time);
 }
 
-std::string HealthCheck::describe_pause() const {
-  const auto pause = std::chrono::duration_cast<std::chrono::seconds>(
-      Clock::now() - looked_at_.value_or(Clock::now()));
-  if (pause < kPause) return {};
+void HealthCheck::note_pause(Clock::time_point now) {
+  const auto pause = now - looked_at_.value_or(now);
+  if (pause >= kPause) pause_ = {now, std::chrono::duration_cast<std::chrono::seconds>(pause)};
+}
+
+std::string HealthCheck::describe_pause() {
+  const auto now = Clock::now();
+  note_pause(now);
+  if (pause_.length < kPause || now - pause_.end > kRecently) return {};
   return fmt::format(
       ", whose process did not run for {} s (it was stopped, or other programs had the processor)",
-      pause.count());
+      pause_.length.count());
 }
 
 void HealthCheck::check_processes() {

@@ -31,7 +31,7 @@ class HealthCheck {
   void on_beat(int rank) { heartbeat_.on_beat(rank); }
 
   /// What to say of this rank where the others have given it up: that it has not run for long.
-  std::string describe_pause() const;
+  std::string describe_pause();
 
   /// Descriptor of the watched processes; negative if there are none. If readable: check_soon().
   int watched_descriptor() const { return watch_.descriptor(); }
@@ -40,6 +40,7 @@ class HealthCheck {
   Clock::time_point next_check() const { return next_check_; }
 
  private:
+  void note_pause(Clock::time_point now);
   void check_heartbeats(Clock::time_point now);
   void check(Group& group, Clock::time_point now, bool check_time);
   void check_departures(Group& group);
@@ -57,7 +58,12 @@ class HealthCheck {
   ProcessWatch watch_;
   Heartbeat heartbeat_;
   Clock::time_point next_check_;
-  std::optional<Clock::time_point> looked_at_;                   // the latest timed check
+  std::optional<Clock::time_point> looked_at_;  // the latest timed check
+  struct Pause {
+    Clock::time_point end = {};
+    std::chrono::seconds length = {};
+  };
+  Pause pause_;                                                  // the latest long one
   Clock::time_point looked_before_ = Clock::time_point::min();   // and the one before
   Clock::time_point deadlines_from_ = Clock::time_point::min();  // no deadline expires before
 };

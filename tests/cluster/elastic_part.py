@@ -4,18 +4,28 @@ import sys
 import tempfile
 import unittest
 
+import mpirun_part
 import services
+from hosts import NotPossible, require
 from ways import cluster, environment, folder, program
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools" / "run"))
 from elastic_jobs import Hosts, Job, command_of  # noqa: E402
 
 SSH = []
+LACKING = {}  # launchers that this machine has not, and why
 RECORDINGS = "/dev/shm"  # each host has its own
 
 
 def prepare(hosts):
     SSH.extend(services.start_ssh(hosts))
+    mpirun_part.SSH.extend(SSH)
+    for name, start_it in (("mpirun", lambda: require(("mpirun.openmpi", "openmpi-bin"))),
+                           ("srun", lambda: services.start_slurm(hosts))):
+        try:
+            start_it()
+        except NotPossible as reason:
+            LACKING[name] = str(reason)
 
 
 def start(command, **settings):
@@ -35,7 +45,8 @@ class Elastic(unittest.TestCase):
 
     def start(self, *options, **variables):
         settings = {"KOLO_FLIGHT_RECORDER": RECORDINGS, "KOLO_HEARTBEAT_TIMEOUT": "3"} | variables
-        job = Job([program("kolo_run"), "--agent", " ".join(SSH), "--bind", "none", *options,
+        agent = [] if "--launcher" in options else ["--agent", " ".join(SSH), "--bind", "none"]
+        job = Job([program("kolo_run"), *agent, *options,
                    *command_of(program("worker"), self.stop)], start, env=environment(**settings))
         self.addCleanup(job.close)
         return job
@@ -93,6 +104,24 @@ class Elastic(unittest.TestCase):
                    r"\(0 more restarts\); kolohost1 is not used for 5 s, after 1 failure in a row there")
         job.await_world("kolohost0", "kolohost2", after=first)
         self.finish(job)
+
+    def test_a_rank_that_srun_or_mpirun_has_started_is_killed(self):
+        # Across hosts, Open MPI 4.1 may end the others, or not end itself.
+        for launcher, other, variables in (("srun", "kolohost1", {}), ("mpirun", "kolohost0", mpirun_part.settings())):
+            with self.subTest(launcher):
+                if launcher in LACKING:
+                    self.skipTest(LACKING[launcher])
+                self.stop.unlink(missing_ok=True)
+                hosts = "kolohost0:3" if other == "kolohost0" else f"kolohost0:1,{other}:2"
+                job = self.start("-H", hosts, "--launcher", launcher, "--min-np", "2", **variables)
+                first, members = job.await_world("kolohost0", other, other)
+                cluster().hosts[int(other[-1])].run("kill", "-9", str(members[1][0]))
+                _, members = job.await_world("kolohost0", other, after=first)
+                self.assertEqual(sorted(members), [0, 2])
+                self.stop.touch()
+                job.end(self)
+                self.assertEqual(recordings_on(cluster().hosts[0]), "", job.text)
+                cluster().hosts[1].run("sh", "-c", f"rm {RECORDINGS}/kolo-flight*")
 
     def test_a_host_on_which_the_program_fails(self):
         job = self.start("-H", "kolohost0:1,kolohost1:1", "--min-np", "1", "sh", "-c",

@@ -52,6 +52,7 @@ std::vector<std::string> mpirun_command(const Options& options, const Plan& plan
   const auto add = [&](auto... words) { (command.emplace_back(words), ...); };
   add("mpirun");
   if (as_root) add("--allow-run-as-root");
+  if (plan.job.is_elastic && !to_copy) add("--enable-recovery");
   add("-np", std::to_string(plan.places.size()));
   const auto hosts = used_hosts(plan);
   if (hosts.size() > 1 || !hosts.front().is_here) {
@@ -87,7 +88,9 @@ std::vector<std::string> srun_command(const Options& options, const Plan& plan, 
   std::vector<std::string> command = limited_to(to_copy ? options.timeout : 0);
   const auto add = [&](std::string word) { command.push_back(std::move(word)); };
   add("srun");
-  add("--kill-on-bad-exit=1");
+  const bool is_elastic = plan.job.is_elastic && !to_copy;
+  add(is_elastic ? "--kill-on-bad-exit=0" : "--kill-on-bad-exit=1");
+  if (is_elastic) add("--no-kill");
   add(fmt::format("--ntasks={}", plan.places.size()));
   // Otherwise srun sorts the hosts and distributes the ranks as it likes.
   add("--distribution=arbitrary");

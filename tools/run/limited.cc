@@ -26,7 +26,8 @@ using std::chrono::seconds;
 
 // Time for a launcher that was asked twice and therefore ends its ranks in haste.
 constexpr seconds kHaste(10);
-constexpr seconds kLongestWait(3600);
+constexpr seconds kLeave(10);
+constexpr seconds kLook(1);
 
 /// The signals that kolo-run always handles, and SIGQUIT, which would end it without telling the
 /// launcher.
@@ -40,8 +41,11 @@ sigset_t signals_to_take() {
 
 class Limited {
  public:
-  Limited(pid_t launcher, const sigset_t& signals, seconds limit)
-      : launcher_(launcher), signals_(signals), limit_(limit), end_at_(Clock::now() + limit) {}
+  Limited(pid_t launcher, const sigset_t& signals, seconds limit,
+          const std::function<bool()>& is_over)
+      : launcher_(launcher), signals_(signals), limit_(limit), is_over_(is_over) {
+    if (limit.count() > 0) end_at_ = Clock::now() + limit;
+  }
 
   int wait_for_end() {
     int status = 0;
@@ -52,7 +56,7 @@ class Limited {
       const int signal = ::sigtimedwait(&signals_, &info, &left);
       if (signal > 0) take(signal, info.si_code == SI_KERNEL);
     }
-    return is_over_ ? kTimedOut : exit_code_of(status);
+    return is_late_ ? kTimedOut : exit_code_of(status);
   }
 
  private:
@@ -82,25 +86,34 @@ class Limited {
     }
   }
 
+  void ask_to_end() {
+    send(SIGTERM);
+    send(SIGCONT);
+    ask();
+  }
+
   void suspend(bool by_terminal) {
     const auto since = Clock::now();
     stop_this_process(by_terminal);
     const auto pause = Clock::now() - since;
-    for (Time* time : {&end_at_, &asked_at_, &kill_at_}) {
+    for (Time* time : {&end_at_, &leave_at_, &asked_at_, &kill_at_}) {
       if (*time) **time += pause;
     }
   }
 
   void keep_deadlines() {
     const auto now = Clock::now();
-    if (asked_at_) end_at_.reset();  // it is ending already
+    if (!leave_at_ && is_over_()) leave_at_ = now + kLeave;
+    if (asked_at_) end_at_.reset(), leave_at_.reset();  // it is ending already
+    if (leave_at_ && now >= *leave_at_) {
+      say("all ranks have ended, and their launcher has not; ending it");
+      ask_to_end();
+    }
     if (end_at_ && now >= *end_at_) {
       end_at_.reset();
-      is_over_ = true;
+      is_late_ = true;
       say(fmt::format("the job took longer than the --timeout of {} s; ending it", limit_.count()));
-      send(SIGTERM);
-      send(SIGCONT);
-      ask();
+      ask_to_end();
     }
     if (kill_at_ && now >= *kill_at_) {
       kill_at_.reset();
@@ -109,7 +122,7 @@ class Limited {
   }
 
   timespec time_left() const {
-    auto left = std::chrono::duration_cast<nanoseconds>(kLongestWait);
+    auto left = std::chrono::duration_cast<nanoseconds>(kLook);
     for (const Time& time : {end_at_, kill_at_}) {
       if (time) left = std::min<nanoseconds>(left, *time - Clock::now());
     }
@@ -121,8 +134,10 @@ class Limited {
   const pid_t launcher_;
   const sigset_t signals_;
   const seconds limit_;
-  bool is_over_ = false;  ///< the limit was reached
+  const std::function<bool()>& is_over_;
+  bool is_late_ = false;  ///< the limit was reached
   Time end_at_ = {};      ///< when the limit is reached
+  Time leave_at_ = {};    ///< when it should have ended by itself
   Time asked_at_ = {};    ///< first time that somebody asked it to end
   Time kill_at_ = {};     ///< though it was asked twice
 };
@@ -130,7 +145,8 @@ class Limited {
 }  // namespace
 
 Result<int> run_limited(const std::vector<std::string>& command,
-                        const Environment::Variables& variables, seconds limit) {
+                        const Environment::Variables& variables, seconds limit,
+                        const std::function<bool()>& is_over) {
   ::signal(SIGCHLD, SIG_DFL);  // if ignored, waitpid cannot return how the launcher ended
   const sigset_t signals = signals_to_take();
   sigset_t before;
@@ -148,7 +164,7 @@ Result<int> run_limited(const std::vector<std::string>& command,
     if (::getppid() == own) say(become(command, variables).message);
     ::_exit(kCannotStart);
   }
-  return Limited(launcher, signals, limit).wait_for_end();
+  return Limited(launcher, signals, limit, is_over).wait_for_end();
 }
 
 }  // namespace kolo::run

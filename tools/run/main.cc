@@ -93,11 +93,12 @@ Result<std::string> open_file_of(const std::string& text) {
   return fmt::format("/proc/self/fd/{}", file);
 }
 
-Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan) {
+Result<std::unique_ptr<TcpStoreServer>> serve(const Plan& plan) {
   TcpStoreServer::Options store;
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
   store.least = plan.elastic.limits.least;
+  if (plan.starts_by_other) store.patience = plan.elastic.patience;
   store.secret = plan.job.secret;
   store.warn = [](const std::string& line) { say(line); };
   return TcpStoreServer::start(std::move(store));
@@ -126,7 +127,15 @@ Status prepare(const Options& options, const Environment& environment, Plan& pla
   return folder.empty() || options.dry_run ? Status() : make_folder(folder);
 }
 
-Result<int> run_foreign(const Options& options, const Plan& plan, const Environment& environment) {
+Result<int> run_foreign(const Options& options, Plan plan, const Environment& environment) {
+  // The store of an elastic job makes its worlds, so kolo-run stays beside the launcher.
+  std::unique_ptr<TcpStoreServer> server;
+  if (plan.job.is_elastic) {
+    KOLO_ASSIGN(server, serve(plan));
+    for (const Place& place : plan.places) server->note_start(place.process);
+    plan.job.store = to_text(Endpoint{plan.job.store, server->port()});
+    plan.job.set.push_back("KOLO_INIT_METHOD=" + init_method_of(plan.job));
+  }
   Environment::Variables variables = variables_for(plan.job, environment);
   std::vector<std::string> command;
   if (options.launcher == "mpirun") {
@@ -137,9 +146,22 @@ Result<int> run_foreign(const Options& options, const Plan& plan, const Environm
     KOLO_ASSIGN(variables["SLURM_HOSTFILE"], open_file_of(hosts_of_ranks(plan)));
     command = srun_command(options, plan, false);
   }
-  if (options.timeout > 0)
-    return run_limited(command, variables, std::chrono::seconds(options.timeout));
-  return become(command, variables);
+  if (!server && options.timeout == 0) return become(command, variables);
+  const std::time_t since = std::time(nullptr);
+  KOLO_ASSIGN(const int code, run_limited(command, variables, std::chrono::seconds(options.timeout),
+                                          [&] { return server && server->has_lost_all(); }));
+  const auto succeeded = server ? server->has_succeeded() : std::nullopt;
+  if (!succeeded) return code;
+  if (!*succeeded || code == kTimedOut) {
+    if (server->is_elastic() && !*succeeded) say("no rank has ended its training in order");
+    tell_verdict(plan.job, plan.places, environment, since, "");
+    return code == 0 ? 1 : code;
+  }
+  // Other hosts may let nobody in but that launcher.
+  std::erase_if(plan.places, [](const Place& place) { return !place.is_here; });
+  remove_recordings(plan.job, plan.places, environment, since);
+  // The launcher's status is that of ranks that were lost, too; mpirun's is then 0 in any case.
+  return 0;
 }
 
 Result<int> run_job(Options options) {

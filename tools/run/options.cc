@@ -24,6 +24,7 @@ constexpr const char* kExamples = R"(examples:
   kolo-run -np 16 --launcher srun ./trainer     # in an allocation of Slurm, by one srun
   kolo-run -np 4 --min-np 2 --max-np 8 --restarts 3 ./trainer  # elastic: goes on when ranks are lost
   kolo-run --host-discovery ./hosts.sh --min-np 2 ./trainer    # elastic: hosts come and go
+  kolo-run -np 16 --launcher srun --min-np 12 ./trainer        # elastic by srun: goes on with fewer
   kolo-run -np 2 --bind core --timeout 3600 ./trainer
   kolo-run -np 2 --dry-run ./trainer            # what would run, and the same by mpirun
   kolo-run --config job.yaml ./trainer          # options and KOLO_ knobs from a file
@@ -140,7 +141,7 @@ void describe_elastic(CLI::App& app, Raw& raw) {
          "--patience",
          [&options](const int& given) { options.patience = std::chrono::seconds(given); },
          "seconds that the others wait for a rank that lives and does not come to the next world, "
-         "until it is killed; default: 60")
+         "until it is killed (with srun and mpirun: left behind); default: 60")
       ->check(CLI::Range(1, 24 * 3600))
       ->group(kGroup);
 }
@@ -328,11 +329,19 @@ void check_elastic(const CLI::App& app, const Raw& raw) {
     }
     return;
   }
-  if (options.is_foreign() || options.nodes > 1 || raw.standalone ||
-      !options.ranks_per_node.empty()) {
+  if (options.nodes > 1 || raw.standalone || !options.ranks_per_node.empty()) {
     throw CLI::ValidationError(
-        "--min-np is for ranks that one kolo-run starts, here or by ssh: give neither --launcher "
-        "srun or mpirun, nor --nnodes, --nproc-per-node and --standalone");
+        "--min-np is for ranks that one kolo-run starts, here, by ssh, srun or mpirun: give "
+        "neither --nnodes, --nproc-per-node nor --standalone");
+  }
+  if (options.is_foreign()) {
+    for (const char* const name :
+         {"--max-np", "--host-discovery", "--restarts", "--elastic-timeout"}) {
+      if (app.get_option(name)->count() == 0) continue;
+      throw CLI::ValidationError(
+          fmt::format("{} is for ranks that kolo-run starts itself: {} starts none anew", name,
+                      options.launcher));
+    }
   }
   if (elastic.limits.most > 0 &&
       elastic.limits.most < std::max(options.ranks, elastic.limits.least)) {
@@ -352,7 +361,8 @@ void check_elastic(const CLI::App& app, const Raw& raw) {
 void check_manner(const CLI::App& app, Raw& raw) {
   Options& options = raw.options;
   check_elastic(app, raw);
-  if (options.is_foreign() && app.count("--master-port") > 0) {
+  const bool has_store = !options.is_foreign() || options.elastic.limits.least > 0;
+  if (!has_store && app.count("--master-port") > 0) {
     throw CLI::ValidationError(
         fmt::format("--master-port is where kolo-run listens; with --launcher {} it does not",
                     options.launcher));

@@ -25,12 +25,20 @@ std::string text_of(const Result<World>& world) {
 
 class ElasticStore : public testing::Test {
  protected:
-  void serve(int processes, int least) {
-    auto started =
-        TcpStoreServer::start({.endpoint = {"127.0.0.1", 0}, .secret = "secret", .least = least});
+  void serve(int processes, int least, std::chrono::seconds patience = {}) {
+    auto started = TcpStoreServer::start(
+        {.endpoint = {"127.0.0.1", 0}, .secret = "secret", .least = least, .patience = patience});
     ASSERT_TRUE(started.ok()) << started.error().message;
     server_ = *std::move(started);
     for (int process = 0; process < processes; ++process) server_->note_start(process);
+  }
+
+  std::unique_ptr<TcpStore> lifeline(int process) {
+    auto store = joined(process);
+    store->be_lifeline();
+    // Requests are taken in turn, so the answer to this one follows.
+    EXPECT_TRUE(store->newcomers(later()).ok());
+    return store;
   }
 
   std::unique_ptr<TcpStore> joined(int process) {
@@ -107,6 +115,64 @@ TEST_F(ElasticStore, AWorldIsMadeWhenTheLauncherHasSeenTheMissingProcessEnd) {
   EXPECT_EQ(of_c.get(), "world 2: 1 of 2");
   EXPECT_TRUE(server_->is_in_world(2));
   EXPECT_FALSE(server_->is_in_world(0));
+}
+
+TEST_F(ElasticStore, AProcessEndsWithItsLifeline) {
+  serve(2, 1, std::chrono::hours(1));
+  const auto a = joined(0);
+  const auto b = joined(1);
+  meet(*a, *b);
+  const auto of_a = lifeline(0);
+  auto of_b = lifeline(1);
+  const auto next = joined(0);
+  auto waits = asks(*next, false);
+  of_b.reset();
+  EXPECT_EQ(waits.get(), "world 2: 0 of 1");
+  EXPECT_EQ(server_->has_succeeded(), false);
+  of_a->leave();
+  while (server_->has_succeeded() != true) {
+  }
+  EXPECT_THAT(text_of(joined(1)->next_world(false, later())),
+              HasSubstr("kolo-run has taken process 1 for lost"));
+}
+
+TEST_F(ElasticStore, AProcessWithALifelineThatDoesNotComeIsLeftBehind) {
+  serve(2, 1, std::chrono::seconds(1));
+  const auto a = joined(0);
+  const auto b = joined(1);
+  meet(*a, *b);
+  const auto of_b = lifeline(1);
+  EXPECT_EQ(text_of(joined(0)->next_world(false, later())), "world 2: 0 of 1");
+  EXPECT_THAT(text_of(joined(1)->next_world(false, later())),
+              HasSubstr("kolo-run has taken process 1 for lost"));
+}
+
+TEST_F(ElasticStore, WithLifelinesNobodyWaitsForAWorldThatCannotBe) {
+  serve(2, 2, std::chrono::hours(1));
+  const auto a = joined(0);
+  const auto b = joined(1);
+  meet(*a, *b);
+  auto of_b = lifeline(1);
+  const auto next = joined(0);
+  auto waits = asks(*next, false);
+  of_b.reset();
+  EXPECT_THAT(waits.get(), HasSubstr("1 of at least 2 processes (kolo-run --min-np) are left"));
+}
+
+TEST_F(ElasticStore, WithoutElasticTrainingEachProcessMustEndInOrder) {
+  serve(2, 1, std::chrono::hours(1));
+  EXPECT_EQ(server_->has_succeeded(), std::nullopt);
+  const auto a = joined(0);
+  const auto b = joined(1);
+  meet(*a, *b);
+  for (const int process : {0, 1}) {
+    EXPECT_EQ(server_->has_succeeded(), false);
+    const auto store = joined(process);
+    store->be_lifeline();
+    store->leave();
+  }
+  while (server_->has_succeeded() != true) {
+  }
 }
 
 TEST_F(ElasticStore, WhoWaitsInVainHearsWhy) {

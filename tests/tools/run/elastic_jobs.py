@@ -13,7 +13,8 @@ WORLD = re.compile(r"world (\d+): process (\d+) \(pid (\d+)\) is rank (\d+) of (
 
 def command_of(worker, stop):
     """elastic_worker, which trains until the file `stop` is there."""
-    return ["sh", "-c", 'exec "$0" "$1" "$KOLO_PROCESS"', worker, str(stop)]
+    number = "${KOLO_PROCESS:-${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}}"
+    return ["sh", "-c", f'exec "$0" "$1" "{number}"', worker, str(stop)]
 
 
 class Hosts:

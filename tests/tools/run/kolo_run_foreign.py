@@ -49,6 +49,14 @@ class Foreign(unittest.TestCase):
             done = kolo_run(*how, "--timeout", "1", "p", PATH=self.path, WORK="20")
             self.assertEqual(done.returncode, 124, done)
 
+    def test_an_elastic_job(self):
+        for name, words in (("srun", "--kill-on-bad-exit=0 --no-kill "), ("mpirun", "--enable-recovery ")):
+            how = self.launcher(name, 'echo "$@"; echo "$KOLO_INIT_METHOD"; exit 3')
+            done = kolo_run(*how, "--min-np", "1", "p", PATH=self.path)
+            self.assertEqual(done.returncode, 3, done)
+            self.assertIn(words, done.stdout)
+            self.assertRegex(done.stdout, r"\nelastic://127\.0\.0\.1:\d+\n")
+
     def test_where_srun_has_rank_0(self):
         how = self.launcher("srun", 'echo "$MASTER_ADDR"')[2:]
         left = {"PATH": self.path, "MASTER_ADDR": "left", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1,1"}
