@@ -139,6 +139,8 @@ bool Group::meets_first(const Signature& signature) {
 bool Group::begin_exchange(CycleContext& context, Exchange::Request& request) {
   // Behind earlier in-order calls, this call would overtake them.
   if (communicator_.abort().raised() || exchange_.busy() || !ordered_.idle()) return false;
+  // A rank that needs nothing more may leave at once, and the others still wait for its word.
+  if (!slots_.settled() || slots_.has_message()) return false;
   if (controller_.joined()) return false;  // see CallAudit::check_joined()
   request.sequence = calls();
   request.before = history_.bits();
