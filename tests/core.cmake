@@ -181,6 +181,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/device_set_hosts_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
+  runtime/cycle/set_abort_test.cc
   runtime/cycle/set_failures_test.cc
   runtime/cycle/types_test.cc
   runtime/cycle/waiting_test.cc
