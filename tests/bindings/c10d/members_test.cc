@@ -146,6 +146,9 @@ TEST_F(ProcessGroupMembers, DISABLED_AbortEndsOneGroup) {
 
 TEST_F(ProcessGroupMembers, DISABLED_AbortOfTheGroupOfAllRanks) {
   const Group pair = group_of({0, 1});
+  // Rank 2 hears of each other rank that it has all groups: an abort may overtake their agreement.
+  for (const Group& with_last : {group_of({0, 2}), group_of({1, 2})})
+    if (with_last) sum_over(with_last);
   constexpr const char* kBy = "rank 2 has aborted process set 0";
   if (rank() == 2) group_->abort();
   EXPECT_THAT(failure_of_sum(group_), HasSubstr(kBy));  // waits for rank 2, or comes later
@@ -153,7 +156,7 @@ TEST_F(ProcessGroupMembers, DISABLED_AbortOfTheGroupOfAllRanks) {
     EXPECT_EQ(sum_over(pair), 3.0F);
     EXPECT_EQ(sum_over(pair, 1000000), 3.0F);
   }
-  EXPECT_THAT(message_of([] { kolo::add_process_set({1, 2}); }), HasSubstr(kBy));
+  EXPECT_THAT(message_of([] { kolo::add_process_set({2}); }), HasSubstr(kBy));
 }
 
 TEST_F(ProcessGroupMembers, DISABLED_ShrinkLeavesTheOthersAlone) {
