@@ -17,6 +17,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/file_store_test.cc
   runtime/bootstrap/handshake_test.cc
   runtime/bootstrap/elastic_store_test.cc
+  runtime/bootstrap/kept_port_test.cc
   runtime/bootstrap/launcher_test.cc
   runtime/bootstrap/lobby_test.cc
   runtime/bootstrap/meeting_again_test.cc

@@ -123,7 +123,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupKolo::reconfigure(
   world_ = 0;
   rank_ = -1;
   size_ = 0;
-  meet_by_handles(handles, options.uuid, of_phase);
+  try {
+    meet_by_handles(handles, options.uuid, of_phase);
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    refuse("reconfigure", fmt::format("{}; all {} processes give the same handles and the same "
+                                      "uuid, which is {} here",
+                                      error.what(), handles.size(), options.uuid));
+  }
   set_ = ProcessSet();
   world_ = world_number();
   ranks_ = set_.ranks();

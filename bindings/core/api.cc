@@ -314,6 +314,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
       .exchanges = g.exchanges,
       .mpi_communicator = options.mpi_comm,
       .joins_next_world = joins,
+      .outlasts_refusals = regroup != nullptr,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));

@@ -139,6 +139,24 @@ void begin(const Process& process) {
   backend->barrier()->wait();
 }
 
+/// Two processes mean to meet, but each gives another uuid.
+void differ(const Process& process) {
+  auto options = c10::make_intrusive<c10d::Backend::Options>("kolo");
+  options->enable_reconfigure = true;
+  const auto group = c10::make_intrusive<kolo::ProcessGroupKolo>(options);
+  process.write(process.name, group->get_reconfigure_handle());
+  const Handles both = process.handles_of({"a", "b"});
+  try {
+    group->reconfigure({.uuid = process.name == "a" ? 1 : 2,
+                        .handles = both,
+                        .timeout = std::chrono::milliseconds(3000)});
+  } catch (const kolo::Exception& error) {
+    std::cout << kolo::to_string(error.code()) << ": " << error.what() << std::endl;
+  }
+  group->reconfigure({.uuid = 3, .handles = both})->wait();
+  report("met", *group);
+}
+
 void shrink(const Process& process, int rank, int size) {
   const auto store = c10::make_intrusive<c10d::FileStore>(process.folder + "/store", -1);
   kolo::init({.rank = rank, .size = size, .store = kolo::key_value_store(store)});
@@ -167,6 +185,7 @@ int main(int argc, char** argv) {
     if (how == "survive") survive(process);
     if (how == "join") join(process);
     if (how == "begin") begin(process);
+    if (how == "differ") differ(process);
     if (how == "shrink") shrink(process, std::atoi(argv[4]), std::atoi(argv[5]));
   } catch (const std::exception& error) {
     std::cout << "failed: " << kolo::reason_of(error) << std::endl;
