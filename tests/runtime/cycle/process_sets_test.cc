@@ -164,7 +164,7 @@ TEST(ProcessSets, MayBeAddedInAnyOrder) {
 
 // A rank has all it needs for the call before the others have what they need to begin it.
 TEST(ProcessSets, RanksLeaveAfterTheFirstSmallCall) {
-  for (int round = 0; round < 200 && !testing::Test::HasFailure(); ++round) {
+  for (int round = 0; round < 100 && !testing::Test::HasFailure(); ++round) {
     run_local_world(3, [](int rank, Runtime& runtime) {
       const std::uint32_t set = added(runtime, {0, 1});
       if (rank == 2) return;
