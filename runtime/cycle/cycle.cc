@@ -71,7 +71,7 @@ bool Cycle::step() {
   moved |= complete();
   health_.check();
   if (failures_.any()) fail();
-  return moved;
+  return moved || !aborts_heard_.empty();
 }
 
 template <class Stage>
