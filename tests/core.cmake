@@ -17,6 +17,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/file_store_test.cc
   runtime/bootstrap/handshake_test.cc
   runtime/bootstrap/elastic_store_test.cc
+  runtime/bootstrap/kept_port_test.cc
   runtime/bootstrap/launcher_test.cc
   runtime/bootstrap/lobby_test.cc
   runtime/bootstrap/meeting_again_test.cc
@@ -181,6 +182,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/device_set_hosts_test.cc
   runtime/cycle/device_sets_test.cc
   runtime/cycle/device_test.cc
+  runtime/cycle/set_abort_test.cc
   runtime/cycle/set_failures_test.cc
   runtime/cycle/types_test.cc
   runtime/cycle/waiting_test.cc

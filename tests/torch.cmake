@@ -98,18 +98,24 @@ if(KOLO_HAS_TORCH)
     kolo_add_torch_tests(c10d RANKS 0 2 3 4 SOURCES
       bindings/torch/tools_test_main.cc
       bindings/c10d/group_work_test.cc
+      bindings/c10d/members_test.cc
       bindings/c10d/out_of_step_test.cc
       bindings/c10d/process_group_test.cc
       bindings/c10d/reducer_test.cc
       bindings/c10d/refused_calls_test.cc)
-    # Each ends its processes' communication.
-    foreach(test OutOfStep OneRankHasAnotherRoot OneRankRefusesAReduce OneRankRefusesSeveralAtOnce OneRankRefusesAReduceScatter)
+    # Each ends its processes' communication, or that of a process set.
+    foreach(test OutOfStep OneRankHasAnotherRoot OneRankRefusesAReduce OneRankRefusesSeveralAtOnce OneRankRefusesAReduceScatter
+        AbortEndsOneGroup AbortOfTheGroupOfAllRanks ShrinkLeavesTheOthersAlone ShrinkThatAborts)
       add_test(NAME c10d_${test} COMMAND kolo-run -np 3 $<TARGET_FILE:c10d_tests>
-        --gtest_also_run_disabled_tests --gtest_filter=ProcessGroupEnd.DISABLED_${test})
+        --gtest_also_run_disabled_tests --gtest_filter=*.DISABLED_${test})
       set_tests_properties(c10d_${test} PROPERTIES TIMEOUT 60 LABELS torch PROCESSORS 2
         ENVIRONMENT OMP_NUM_THREADS=1 PASS_REGULAR_EXPRESSION "PASSED  . 1 test.*PASSED  . 1 test.*PASSED  . 1 test"
         FAIL_REGULAR_EXPRESSION "FAILED")
     endforeach()
+    kolo_add_torch_program(c10d_members_worker bindings/c10d/members_worker.cc)
+    add_test(NAME c10d_members_process COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/c10d/members_process_test
+      --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:c10d_members_worker>)
+    set_tests_properties(c10d_members_process PROPERTIES TIMEOUT 180 LABELS torch PROCESSORS 2)
     # Random programs of several groups, each result compared with its definition.
     kolo_add_random_programs(c10d_stress PROGRAMS 200 RANKS 2 3 4 KNOBS_3 KOLO_SHARED_MEMORY=0 SOURCES
       bindings/c10d/stress/begin.cc

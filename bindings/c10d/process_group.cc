@@ -2,6 +2,7 @@
 // on each rank. User threads; one thread at a time for each group.
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
+#include "bindings/core/regroup.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/c10d.h>
@@ -23,6 +24,7 @@ using CallWork = c10::intrusive_ptr<c10d::Work>;
 ProcessGroupKolo::ProcessGroupKolo(const ProcessSet& set)
     : Backend(set.rank(), set.size()),
       set_(set),
+      world_(world_number()),
       ranks_(set.ranks()),
       futures_(std::make_unique<c10d_binding::FutureThread>()) {
   if (rank_ < 0) {
@@ -38,13 +40,23 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupKolo::getBackendOptions()
   auto options = c10::make_intrusive<Options>(getBackendName());
   options->timeout = std::max(timeout_, kNoTimeout);
   options->global_ranks_in_group.assign(ranks_.begin(), ranks_.end());
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  options->enable_reconfigure = begins_without_world_;
+#endif
   return options;
 }
 
 void ProcessGroupKolo::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-void ProcessGroupKolo::abort() {
-  kolo::abort("ProcessGroupKolo::abort() was called on rank " + std::to_string(kolo::rank()));
+const ProcessSet& ProcessGroupKolo::set() const {
+  const std::uint64_t world = world_number();
+  if (size_ == 0)
+    raise(ErrorCode::kShutdown, "ProcessGroupKolo: the group waits for reconfigure()");
+  if (world != world_ && world != 0) {
+    raise(ErrorCode::kShutdown,
+          "ProcessGroupKolo: the world in which the group was made has ended; make a new group");
+  }
+  return set_;
 }
 
 int ProcessGroupKolo::world_rank(std::int64_t rank, const char* call) const {
@@ -73,13 +85,13 @@ CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
 CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
   const int root =
-      checked(set_, {OperationKind::kBroadcast, in_order(first_defined(tensors))}, [&] {
+      checked(set(), {OperationKind::kBroadcast, in_order(first_defined(tensors))}, [&] {
         check_types(only(tensors, "broadcast", "tensor"), {}, "broadcast");
         check_outputs(tensors, "broadcast");
         return world_rank(options.rootRank, "broadcast");
       });
   const Output output(tensors[0], /*with_elements=*/true);
-  return to_work({.works = {start_broadcast(set_, output.memory(), root)},
+  return to_work({.works = {start_broadcast(set(), output.memory(), root)},
                   .results = tensors,
                   .device = tensors[0].device(),
                   .finish = [output] { output.finish(); },
@@ -105,7 +117,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   const Called called{.kind = OperationKind::kAllreduce,
                       .in_order = in_order(first_defined(tensors)),
                       .operations = is_one || tensors.empty() ? 1 : tensors.size()};
-  const std::vector<ReduceOp> ops = checked(set_, called, [&] {
+  const std::vector<ReduceOp> ops = checked(set(), called, [&] {
     if (is_one) (void)only(tensors, "allreduce", "tensor");
     if (tensors.empty()) refuse("allreduce_coalesced", "takes a tensor or more, not 0");
     for (const torch::Tensor& tensor : tensors) {
@@ -126,7 +138,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Output& output = outputs.emplace_back(tensors[i], /*with_elements=*/true);
     started.works.push_back(
-        start_allreduce(set_, scaled(output.memory(), options.reduceOp), output.memory(), ops[i]));
+        start_allreduce(set(), scaled(output.memory(), options.reduceOp), output.memory(), ops[i]));
   }
   started.finish = finishing(std::move(outputs));
   return to_work(std::move(started), type, options.timeout);
@@ -136,7 +148,7 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   const torch::NoGradGuard no_grad;
   const torch::Tensor tensor = first_of(tensors);
   const ReduceOp op =
-      checked(set_, {OperationKind::kAllreduce, in_order(first_defined(tensors))}, [&] {
+      checked(set(), {OperationKind::kAllreduce, in_order(first_defined(tensors))}, [&] {
         check_types(only(tensors, "reduce", "tensor"), {}, "reduce");
         (void)world_rank(options.rootRank, "reduce");
         if (options.rootRank == rank_) check_outputs(tensors, "reduce");
@@ -144,7 +156,7 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
       });
   const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
   const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(input));
-  return to_work({.works = {start_allreduce(set_, input, output.memory(), op)},
+  return to_work({.works = {start_allreduce(set(), input, output.memory(), op)},
                   .results = tensors,
                   .device = tensor.device(),
                   .finish = [output] { output.finish(); },
@@ -154,18 +166,18 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
-  return to_work({.works = {start_barrier(set_)}, .title = "kolo:barrier"}, c10d::OpType::BARRIER,
+  return to_work({.works = {start_barrier(set())}, .title = "kolo:barrier"}, c10d::OpType::BARRIER,
                  options.timeout);
 }
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
   const torch::NoGradGuard no_grad;
   const int peer = world_rank(to, "send");
-  const torch::Tensor tensor = checked(set_, CalledMessage{OperationKind::kSend, peer, tag}, [&] {
+  const torch::Tensor tensor = checked(set(), CalledMessage{OperationKind::kSend, peer, tag}, [&] {
     check_types(only(tensors, "send", "tensor"), {}, "send");
     return tensors.front();
   });
-  return to_work({.works = {start_send(set_, input_of(tensor), peer, tag)},
+  return to_work({.works = {start_send(set(), input_of(tensor), peer, tag)},
                   .results = tensors,
                   .device = tensor.device(),
                   .peer = to,
@@ -178,13 +190,13 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
   const torch::NoGradGuard no_grad;
   const int peer = world_rank(from, "recv");
   const torch::Tensor tensor =
-      checked(set_, CalledMessage{OperationKind::kReceive, peer, tag}, [&] {
+      checked(set(), CalledMessage{OperationKind::kReceive, peer, tag}, [&] {
         check_types(only(tensors, "recv", "tensor"), {}, "recv");
         check_outputs(tensors, "recv");
         return tensors.front();
       });
   const Output output(tensor);
-  return to_work({.works = {start_recv(set_, output.memory(), peer, tag)},
+  return to_work({.works = {start_recv(set(), output.memory(), peer, tag)},
                   .results = tensors,
                   .device = tensor.device(),
                   .finish = [output] { output.finish(); },
@@ -195,7 +207,11 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> process_group(const ProcessSet& set) {
-  const auto backend = c10::make_intrusive<ProcessGroupKolo>(set);
+  return process_group(c10::make_intrusive<ProcessGroupKolo>(set));
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> process_group(
+    const c10::intrusive_ptr<ProcessGroupKolo>& backend) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(backend->getRank(), backend->getSize());
   constexpr auto kType = c10d::ProcessGroup::BackendType::CUSTOM;
   for (const c10::DeviceType device : {c10::DeviceType::CPU, c10::DeviceType::CUDA})

@@ -50,27 +50,27 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   };
   const Called negotiated{.kind = OperationKind::kAllgather};
   const Called even{OperationKind::kAllgather, in_order(first_defined(inputs, outputs))};
-  const auto check_negotiated = [&] { return checked(set_, negotiated, check); };
+  const auto check_negotiated = [&] { return checked(set(), negotiated, check); };
   // If this rank's input or its own output is wrong, the others' calls may be of either kind.
   const bool may_be_even =
       !is_even && even.in_order && tensor.defined() &&
       are_all_of(tensor.numel(), outputs.front(), static_cast<std::size_t>(rank_));
-  const Tensors list = is_even       ? checked(set_, even, check)
-                       : may_be_even ? checked(set_, even, check_negotiated)
+  const Tensors list = is_even       ? checked(set(), even, check)
+                       : may_be_even ? checked(set(), even, check_negotiated)
                                      : check_negotiated();
   const torch::Tensor input = input_of(tensor);
   Started started{
       .results = list, .device = tensor.device(), .title = "kolo:all_gather", .inputs = inputs};
   if (is_even) {
     const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
-    started.works = {start_allgather(set_, input, output)};
+    started.works = {start_allgather(set(), input, output)};
     started.finish = [list, output] {
       for (std::size_t i = 0; i < list.size(); ++i)
         copy_to(list[i], output[static_cast<std::int64_t>(i)]);
     };
   } else {
     Parts parts(sizes_of(list), input.options());
-    parts.start(set_, OperationKind::kAllgather, input);
+    parts.start(set(), OperationKind::kAllgather, input);
     started.works = {parts.work()};
     started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
   }
@@ -89,7 +89,7 @@ CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Ten
   return start_each(
       outputs, inputs, Whole::kOutput, "all_gather_single", c10d::ReduceOp::SUM,
       [this](const torch::Tensor& input, const torch::Tensor& output) {
-        return start_allgather(set_, input, output);
+        return start_allgather(set(), input, output);
       },
       c10d::OpType::_ALLGATHER_BASE, options.timeout);
 }
@@ -103,7 +103,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
   const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
                       .in_order = in_order(first_defined(inputs, outputs)),
                       .operations = std::max(inputs.size(), std::size_t{1})};
-  checked(set_, called, [&] {
+  checked(set(), called, [&] {
     if (outputs.empty() || outputs.size() != inputs.size())
       refuse(call, fmt::format("takes an output for each input, not {} for {}", outputs.size(),
                                inputs.size()));
@@ -155,14 +155,14 @@ std::pair<int, Tensors> ProcessGroupKolo::check_rooted(const Rooted& names, Tens
 CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
                                   const c10d::GatherOptions& options) {
   const torch::NoGradGuard no_grad;
-  const auto [root, list] = checked(set_, {OperationKind::kGather}, [&] {
+  const auto [root, list] = checked(set(), {OperationKind::kGather}, [&] {
     auto rooted = check_rooted({"gather", "input", "outputs"}, inputs, outputs, options.rootRank);
     check_outputs(rooted.second, "gather");
     return rooted;
   });
   const torch::Tensor input = input_of(inputs.front());
   Parts parts(sizes_of(list), input.options());
-  parts.start(set_, OperationKind::kGather, input, root);
+  parts.start(set(), OperationKind::kGather, input, root);
   return to_work(
       {.works = {parts.work()},
        .results = list,
@@ -178,7 +178,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "gather_single";
   const bool is_root = options.rootRank == rank_;
-  const int root = checked(set_, {OperationKind::kGather}, [&] {
+  const int root = checked(set(), {OperationKind::kGather}, [&] {
     check_types(input, {}, call);
     if (is_root) {
       check_types(output, {input}, call);
@@ -189,7 +189,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
   });
   Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
               input.options());
-  parts.start(set_, OperationKind::kGather, input_of(input), root);
+  parts.start(set(), OperationKind::kGather, input_of(input), root);
   Started started{
       .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = {input}};
   if (is_root) {
@@ -205,7 +205,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                                    const c10d::ScatterOptions& options) {
   const torch::NoGradGuard no_grad;
-  const auto [root, list] = checked(set_, {OperationKind::kScatter}, [&] {
+  const auto [root, list] = checked(set(), {OperationKind::kScatter}, [&] {
     auto rooted = check_rooted({"scatter", "output", "inputs"}, outputs, inputs, options.rootRank);
     check_outputs(outputs, "scatter");
     return rooted;
@@ -213,7 +213,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
   const torch::Tensor output = outputs.front();
   const torch::Tensor input = list.empty() ? torch::empty({0}, output.options()) : flat(list);
   Parts parts({output.numel()}, output.options());
-  parts.start(set_, OperationKind::kScatter, input, root, sizes_of(list));
+  parts.start(set(), OperationKind::kScatter, input, root, sizes_of(list));
   return to_work({.works = {parts.work()},
                   .results = outputs,
                   .device = output.device(),
@@ -228,7 +228,7 @@ CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                           const c10d::ReduceScatterOptions& options) {
   const torch::NoGradGuard no_grad;
   const Called called{OperationKind::kReduceScatter, in_order(first_defined(outputs, inputs))};
-  torch::Tensor input = checked(set_, called, [&] {
+  torch::Tensor input = checked(set(), called, [&] {
     const torch::Tensor& output = only(outputs, "reduce_scatter", "output");
     const Tensors& list = only(inputs, "reduce_scatter", "list of inputs");
     check_count(list, ranks_.size(), "reduce_scatter", "inputs");
@@ -254,7 +254,7 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
       outputs, inputs, Whole::kInput, call, options.reduceOp,
       [&](const torch::Tensor& input, const torch::Tensor& output) {
         const ReduceOp op = reduce_op(options.reduceOp, output, call);
-        return start_reduce_scatter(set_, scaled(input, options.reduceOp), output, op);
+        return start_reduce_scatter(set(), scaled(input, options.reduceOp), output, op);
       },
       c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
 }
@@ -265,7 +265,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                                          const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "all_to_all_single";
-  const auto [sizes, splits] = checked(set_, {OperationKind::kAlltoall}, [&] {
+  const auto [sizes, splits] = checked(set(), {OperationKind::kAlltoall}, [&] {
     check_types(output, {input}, call);
     check_outputs({output}, call);
     return std::pair(part_sizes(output, output_splits, ranks_.size(), call, "output"),
@@ -273,7 +273,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
   });
   // No other rank knows whether this rank's splits are even, so all ranks take one path.
   Parts parts(sizes, output.options());
-  parts.start(set_, OperationKind::kAlltoall, input_of(input), 0, splits);
+  parts.start(set(), OperationKind::kAlltoall, input_of(input), 0, splits);
   return to_work({.works = {parts.work()},
                   .results = {output},
                   .device = output.device(),
@@ -291,7 +291,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
                                     const c10d::AllToAllOptions& options) {
   const torch::NoGradGuard no_grad;
-  checked(set_, {OperationKind::kAlltoall}, [&] {
+  checked(set(), {OperationKind::kAlltoall}, [&] {
     check_count(outputs, ranks_.size(), "alltoall", "outputs");
     check_count(inputs, ranks_.size(), "alltoall", "inputs");
     check_types(outputs.front(), outputs, "alltoall");
@@ -299,7 +299,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
     check_outputs(outputs, "alltoall");
   });
   Parts parts(sizes_of(outputs), outputs.front().options());
-  parts.start(set_, OperationKind::kAlltoall, flat(inputs), 0, sizes_of(inputs));
+  parts.start(set(), OperationKind::kAlltoall, flat(inputs), 0, sizes_of(inputs));
   return to_work(
       {.works = {parts.work()},
        .results = outputs,

@@ -1,9 +1,8 @@
-// The global interface: one Runtime behind free functions, its start and its queries. The process's
+// The global interface: one Runtime behind free functions, its start and its end. The process's
 // runtime is a global of this file. Any thread.
-#include "bindings/core/force_algorithm.h"
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
-#include "bindings/core/shared_memory.h"
+#include "bindings/core/regroup.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/printable.h"
@@ -278,7 +277,9 @@ RendezvousRequest request_of(const InitOptions& options) {
           .mpi_running = mpi_is_running()};
 }
 
-Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bool joins) {
+/// `regroup`: meets as it says; null: as options and environment say.
+Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bool joins,
+                                       const Regroup* regroup) {
   ++g.starts;
   const Environment environment = Environment::of_process();
   // Other ranks get the error of an invalid configuration, if this rank can reach them.
@@ -292,7 +293,10 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   Log log(config.log_level);
   KOLO_TRY(check_options(options));
   if (options.timeout) config.init_timeout_s = options.timeout->count();
-  auto found = find_rendezvous_method(request_of(options), config, environment);
+  if (regroup != nullptr && regroup->timeout) config.init_timeout_s = regroup->timeout->count();
+  auto found = regroup != nullptr
+                   ? Result<RendezvousMethod>(regroup->way)
+                   : find_rendezvous_method(request_of(options), config, environment);
   // Warn before errors that the warnings may explain. The ranks of a host mostly have the same
   // variables, so local rank 0 warns for all of them.
   if (!found.ok() || announced_local_rank(*found, environment) == 0) warn_of(config, log);
@@ -303,6 +307,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   const std::string level = config.log_level;
   auto secret = secret_or_file(config.secret, config.secret_file);
   if (!secret.ok()) return reason_or(std::move(secret).error());
+  if (regroup != nullptr && !regroup->secret.empty()) *secret = regroup->secret;
   g.way = way;
   g.secret = *secret;
   MeetingParts meeting{
@@ -311,6 +316,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
       .exchanges = g.exchanges,
       .mpi_communicator = options.mpi_comm,
       .joins_next_world = joins,
+      .outlasts_refusals = regroup != nullptr,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));
@@ -342,10 +348,13 @@ std::unique_ptr<TcpStore> connect_to_launcher(const Global& g, Deadline deadline
   return *std::move(store);
 }
 
-/// Precondition: there is no runtime. `joins`: see MeetingParts::joins_next_world.
-Status begin_locked(Global& g, bool joins) {
+/// Precondition: there is no runtime. `joins`: see MeetingParts::joins_next_world; `regroup`: see
+/// start().
+Status begin_locked(Global& g, bool joins, const Regroup* regroup = nullptr) {
+  static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
+  KOLO_CHECK(registered == 0);
   g.starting = true;
-  auto runtime = start(g, g.options, joins);
+  auto runtime = start(g, g.options, joins, regroup);
   g.starting = false;
   g.last_start_failed = !runtime.ok();
   if (!runtime.ok()) return std::move(runtime).error();
@@ -386,8 +395,6 @@ void init(const InitOptions& options) {
   const InCall in_call;
   const std::lock_guard lock(g.mutex);
   if (g.runtime) raise(KOLO_ERROR(kInvalidArgument, "kolo::init() was called twice"));
-  static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
-  KOLO_CHECK(registered == 0);
   g.options = options;
   throw_if_failed(begin_locked(g, false));
 }
@@ -437,6 +444,26 @@ void enter_next_world() {
   }
 }
 
+void regroup(const std::function<Regroup(InitOptions& options)>& find) {
+  Global& g = global();
+  refuse_if_off(g, "reconfigure");
+  const InCall in_call;
+  const std::lock_guard lock(g.mutex);
+  InitOptions options = g.options;
+  const Regroup regroup = find(options);
+  options.process_sets.clear();  // ranks of the world that ends
+  if (g.runtime && g.runtime->accelerator() != nullptr)
+    options.device = g.runtime->accelerator()->info().ordinal;
+  static_cast<void>(shutdown_locked(g, Clock::time_point::max()));
+  g.options = std::move(options);
+  throw_if_failed(begin_locked(g, false, &regroup));
+}
+
+std::uint64_t world_number() {
+  const std::uint64_t era = global().era.load(std::memory_order_acquire);
+  return era % 2 == 1 ? era : 0;
+}
+
 void init(int, char**, const InitOptions& options) { init(options); }
 
 void shutdown() {
@@ -452,39 +479,9 @@ void abort(const std::string& reason) {
   if (is_initialized() && !InCall::here()) runtime_for("abort")->abort(reason);
 }
 
-std::shared_ptr<void> allocate(std::size_t bytes) {
-  return value_or_throw(runtime_for("allocate")->allocate(bytes));
-}
-
-std::shared_ptr<void> allocate_if_shared(std::size_t bytes) {
-  return value_or_throw(runtime_for("allocate_if_shared")->allocate_if_shared(bytes));
-}
-
-std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
-  return value_or_throw(runtime_for("allocate_on_device")->allocate_on_device(bytes));
-}
-
 bool is_initialized() {
   Global& g = global();
   return !is_off(g) && g.era % 2 == 1;
-}
-
-int rank() { return runtime_for("rank")->world().rank(); }
-int size() { return runtime_for("size")->world().size(); }
-int local_rank() { return runtime_for("local_rank")->world().local_rank(); }
-int local_size() { return runtime_for("local_size")->world().local_size(); }
-int cross_rank() { return runtime_for("cross_rank")->world().cross_rank(); }
-int cross_size() { return runtime_for("cross_size")->world().cross_size(); }
-
-int device_ordinal() {
-  const Accelerator* const accelerator = runtime_for("device_ordinal")->accelerator();
-  return accelerator == nullptr ? -1 : accelerator->info().ordinal;
-}
-
-RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
-
-void force_algorithm(const std::string& algorithm) {
-  runtime_for("force_algorithm")->force_algorithm(algorithm);
 }
 
 bool cuda_built() { return KOLO_CUDA_BUILT != 0; }

@@ -5,6 +5,7 @@
 #include "runtime/bootstrap/file_store.h"
 #include "runtime/bootstrap/launcher.h"
 #include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/pause.h"
 #include "runtime/bootstrap/pmi_bootstrap.h"
 #include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/prefix_store.h"
@@ -29,6 +30,8 @@ constexpr std::chrono::seconds kAgentTime(10);
 // How long rank 0 may take to inform the process that has its port.
 constexpr std::chrono::seconds kTimeToTell(1);
 constexpr std::size_t kLongestJob = 256;
+/// Between two attempts to join.
+constexpr std::chrono::milliseconds kPause(50);
 
 /// A meeting over a store, with the store's server if this is rank 0.
 class StoreMeeting final : public Bootstrap {
@@ -136,8 +139,19 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
   if (way.rank == 0 && !way.launcher_serves) {
     KOLO_ASSIGN(server, serve(way, parts, deadline));
   }
-  auto tcp =
-      TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline, parts.warn);
+  const auto join = [&] {
+    return TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline,
+                          parts.warn);
+  };
+  auto tcp = join();
+  if (parts.outlasts_refusals && !tcp.ok() && tcp.error().code == ErrorCode::kInvalidArgument) {
+    const Error refusal = tcp.error();
+    while (!tcp.ok() && !deadline.expired()) {
+      pause_for(kPause, deadline);
+      tcp = join();
+    }
+    if (!tcp.ok()) tcp = refusal;
+  }
   if (!tcp.ok()) {
     // If no rank can meet, the others learn why before the server ends.
     if (server) server->wait_until_left(Deadline::after(deadline.remaining(kLeaveTimeout)));

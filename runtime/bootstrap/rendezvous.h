@@ -28,6 +28,9 @@ struct MeetingParts {
   /// For Meeting::kElastic: this process has been in a world, or wants to be in the next one. Else
   /// it gets a world of one where the others train already.
   bool joins_next_world = false;
+  /// For Meeting::kTcp: a server that refuses this rank may be that of an earlier meeting, which
+  /// passes. Tries again until the deadline.
+  bool outlasts_refusals = false;
   std::unique_ptr<Store> store = nullptr;  ///< for Meeting::kStore
   /// Takes warnings, on any thread, until the Bootstrap is destroyed.
   std::function<void(const std::string& line)> warn = nullptr;

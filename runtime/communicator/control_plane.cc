@@ -28,7 +28,7 @@ std::optional<Message> ControlPlane::parse(std::span<const std::byte> frame) {
   Message message;
   constexpr std::size_t kHeader = 1 + sizeof message.communicator;
   if (frame.size() < kHeader ||
-      frame[0] > std::byte{static_cast<std::uint8_t>(MessageKind::kAbort)}) {
+      frame[0] > std::byte{static_cast<std::uint8_t>(MessageKind::kSetAborted)}) {
     return std::nullopt;
   }
   message.kind = static_cast<MessageKind>(frame[0]);

@@ -28,6 +28,7 @@ enum class MessageKind : std::uint8_t {
   kCall,            ///< rank → rank: the call in which the sender waits (Cycle::check_calls)
   kShutdownNotice,  ///< to all that need it: this rank shuts down (Departures)
   kAbort,           ///< to all that need it: this rank has failed (AbortMessage)
+  kSetAborted,      ///< to all ranks of the set: this rank has aborted it (AbortMessage)
 };
 
 struct Message {

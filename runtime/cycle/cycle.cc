@@ -58,6 +58,7 @@ bool Cycle::step() {
   moved |= for_each_group([&](Group& group) { return group.announce(context_, now); });
   // transport: bytes and messages move
   moved |= services_.transport.progress();
+  end_aborted_sets();
   // negotiation: rank 0 tells all ranks what is ready everywhere
   moved |= for_each_group([&](Group& group) { return group.decide(context_); });
   // fusion: which tensors travel together
@@ -70,7 +71,7 @@ bool Cycle::step() {
   moved |= complete();
   health_.check();
   if (failures_.any()) fail();
-  return moved;
+  return moved || !aborts_heard_.empty();
 }
 
 template <class Stage>
@@ -79,7 +80,7 @@ bool Cycle::for_each_group(Stage&& stage) {
   // By index: a stage may add a group at the end.
   for (std::size_t i = 0; i < groups_.all().size(); ++i) {
     Group& group = *groups_.all()[i];
-    if (group.is_member()) moved |= stage(group);
+    if (group.is_active()) moved |= stage(group);
   }
   return moved;
 }
@@ -135,6 +136,14 @@ void Cycle::on_group_message(Group& group, int peer, const Message& message) {
     }
     return failures_.hear({std::move(abort_message.error), abort_message.culprit, /*heard=*/true});
   }
+  if (group.aborted()) return;
+  if (message.kind == MessageKind::kSetAborted) {
+    // This may be within a check for ranks that have left, as the sender perhaps has meanwhile.
+    group.expect_abort();
+    aborts_heard_.emplace_back(group.communicator().id(),
+                               AbortMessage::decode(message.payload, peer).error);
+    return;
+  }
   failures_.note(group.on_message(*index, message));
 }
 
@@ -163,15 +172,15 @@ void Cycle::give_up(const Error& why) {
 
 // The world's agreements come in one order on every rank, so the numbers are the same everywhere.
 Result<std::int64_t> Cycle::change_process_sets(const Signature& signature) {
-  if (signature.kind == OperationKind::kAddProcessSet)
-    return add_process_set({signature.shape.begin(), signature.shape.end()});
+  if (signature.kind == OperationKind::kAddProcessSet) return add_process_set(signature);
   KOLO_ASSIGN(Group* const group, groups_.remove(static_cast<std::uint32_t>(signature.root)));
   group->close_removed(context_);
   return signature.root;
 }
 
-Result<std::int64_t> Cycle::add_process_set(const std::vector<int>& ranks) {
-  KOLO_ASSIGN(Group* const group, groups_.add(ranks));
+Result<std::int64_t> Cycle::add_process_set(const Signature& signature) {
+  const std::vector<int> ranks(signature.shape.begin(), signature.shape.end());
+  KOLO_ASSIGN(Group* const group, groups_.add(ranks, is_by_its_ranks(signature)));
   const std::uint32_t id = group->communicator().id();
   group->lifetime.added_in = context_.lists_planned;
   if (group->is_member()) trace_.joined_set(group->communicator());
@@ -192,6 +201,26 @@ void Cycle::abort(Error error) {
   if (world_.abort().raised()) return;
   failures_.note(Failure{std::move(error), world_.rank()});
   fail();
+}
+
+// The others are told before the Works here fail: whoever waits for one may end the process.
+void Cycle::abort_set(Group& group, const Error& error) {
+  if (world_.abort().raised() || group.aborted()) return;
+  const std::string message = AbortMessage{error, world_.rank()}.encode();
+  const std::vector payloads(static_cast<std::size_t>(group.communicator().size()), message);
+  failures_.note(peers_.tell_others(group, MessageKind::kSetAborted, payloads, Abort::kNoCulprit));
+  group.abort(context_, error);
+}
+
+// Ranks of a small set pass it on: one may shut down before another has heard of it, and its
+// shutdown notice must not come first.
+void Cycle::end_aborted_sets() {
+  for (const auto& [id, error] : std::exchange(aborts_heard_, {})) {
+    Group* const group = groups_.find(id);
+    if (group == nullptr) continue;
+    if (group->communicator().size() <= kFewRanks) abort_set(*group, error);
+    group->abort(context_, error);
+  }
 }
 
 // A peer that learned of the failure first may exit before its abort message reaches us, so we can
@@ -276,7 +305,7 @@ void Cycle::complete_all(const Error& error) {
 void Cycle::shut_down() {
   if (world_.abort().raised()) return;
   for (const auto& group : groups_.all())
-    if (group->is_member()) failures_.note(group->exchange().look_back());
+    if (group->is_active()) failures_.note(group->exchange().look_back());
   if (failures_.any()) return fail();
   if (const Status told = send_shutdown_notices(); !told.ok())
     log_.debug("shutdown notice: {}", told.error().message);
@@ -321,20 +350,23 @@ bool Cycle::has_work() const {
 
 bool Cycle::has_messages() const {
   const auto all = groups_.all();
-  return std::any_of(all.begin(), all.end(),
-                     [](const auto& group) { return group->point_to_point().has_pending(); });
+  return std::any_of(all.begin(), all.end(), [](const auto& group) {
+    return group->is_active() && group->point_to_point().has_pending();
+  });
 }
 
 bool Cycle::is_communicating() const {
   const auto all = groups_.all();
-  return std::any_of(all.begin(), all.end(),
-                     [](const auto& group) { return !group->operations().running().empty(); });
+  return std::any_of(all.begin(), all.end(), [](const auto& group) {
+    return group->is_active() && !group->operations().running().empty();
+  });
 }
 
 bool Cycle::is_computing() const {
   const auto all = groups_.all();
-  return std::any_of(all.begin(), all.end(),
-                     [](const auto& group) { return group->operations().waits_for_device(); });
+  return std::any_of(all.begin(), all.end(), [](const auto& group) {
+    return group->is_active() && group->operations().waits_for_device();
+  });
 }
 
 Cycle::Clock::time_point Cycle::next_timer() const {

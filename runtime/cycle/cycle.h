@@ -14,6 +14,7 @@
 #include <chrono>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -66,6 +67,8 @@ class Cycle final : public TransportListener {
 
   /// Fails everything, on this rank and on the other ranks.
   void abort(Error error);
+  /// Ends one process set, on this rank and on its other ranks; all others go on.
+  void abort_set(Group& group, const Error& error);
   /// Ends this rank's part: operations under way fail with kShutdown, and the other ranks are told.
   void shut_down();
 
@@ -85,10 +88,12 @@ class Cycle final : public TransportListener {
   template <class Stage>
   bool for_each_group(Stage&& stage);
   bool complete();
+  /// Ends process sets that other ranks have aborted.
+  void end_aborted_sets();
 
   void on_group_message(Group& group, int peer, const Message& message);
   Result<std::int64_t> change_process_sets(const Signature& signature);
-  Result<std::int64_t> add_process_set(const std::vector<int>& ranks);
+  Result<std::int64_t> add_process_set(const Signature& signature);
 
   void fail();
   /// Waits briefly for another rank's failure if the one noted here is kPeerLost or kAborted
@@ -109,6 +114,9 @@ class Cycle final : public TransportListener {
   CycleContext context_;
   HealthCheck health_;
   std::vector<EarlyMessage> early_messages_;
+  /// Process sets that other ranks have aborted, for end_aborted_sets(): messages arrive also while
+  /// a stage works on the set.
+  std::vector<std::pair<std::uint32_t, Error>> aborts_heard_;
 };
 
 }  // namespace kolo

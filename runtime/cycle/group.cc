@@ -138,7 +138,10 @@ bool Group::meets_first(const Signature& signature) {
 
 bool Group::begin_exchange(CycleContext& context, Exchange::Request& request) {
   // Behind earlier in-order calls, this call would overtake them.
-  if (communicator_.abort().raised() || exchange_.busy() || !ordered_.idle()) return false;
+  if (communicator_.abort().raised() || aborted() || exchange_.busy() || !ordered_.idle())
+    return false;
+  // A rank that needs nothing more may leave at once, and the others still wait for its word.
+  if (!slots_.settled() || slots_.has_message()) return false;
   if (controller_.joined()) return false;  // see CallAudit::check_joined()
   request.sequence = calls();
   request.before = history_.bits();
@@ -392,6 +395,7 @@ Status Group::on_message(int rank, const Message& message) {
     case MessageKind::kBeat:
     case MessageKind::kShutdownNotice:
     case MessageKind::kAbort:
+    case MessageKind::kSetAborted:
       break;
   }
   return {};
@@ -419,19 +423,42 @@ void Group::close(const Error& error) {
   ordered_.close(error);
 }
 
-std::vector<EntryPtr> Group::take_entries(CycleContext& context, const Error& error) {
+void Group::abort(CycleContext& context, const Error& error) {
+  if (aborted_.exchange(true)) return;
+  close(error);
+  nccl_.abort(error);
+  std::vector<EntryPtr> entries = take_waiting();
+  for (EntryPtr& entry : operations_.take_planned()) entries.push_back(std::move(entry));
+  std::vector<std::shared_ptr<Work>> works;
+  for (const auto& operation : operations_.running()) {
+    if (operation->works_completed()) continue;
+    context.trace.ended(communicator_, *operation, error);
+    for (const EntryPtr& entry : operation->plan().entries) {
+      if (entry->work == nullptr) continue;  // entry of a joined rank that contributes zeros
+      context.trace.finished(communicator_, *entry, error);
+      works.push_back(entry->work);
+    }
+    operation->drop_works();
+  }
+  for (const auto& work : works) work->complete(error, {});
+  for (const EntryPtr& entry : entries) finish(context, *entry, error, {});
+}
+
+std::vector<EntryPtr> Group::take_waiting() {
   std::vector<EntryPtr> entries = controller_.take_pending();
-  const auto take = [&](std::vector<EntryPtr> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(entries));
-  };
-  take(point_to_point_.take_pending());
-  take(operations_.take_all(
-      [&](const Operation& operation) { context.trace.ended(communicator_, operation, error); }));
+  for (EntryPtr& entry : point_to_point_.take_pending()) entries.push_back(std::move(entry));
   if (joined_) entries.push_back(std::move(joined_->entry));
   joined_.reset();
   // Entries that were submitted before the queues were closed.
   table_.drain(entries);
   ordered_.drain(entries);
+  return entries;
+}
+
+std::vector<EntryPtr> Group::take_entries(CycleContext& context, const Error& error) {
+  std::vector<EntryPtr> entries = operations_.take_all(
+      [&](const Operation& operation) { context.trace.ended(communicator_, operation, error); });
+  for (EntryPtr& entry : take_waiting()) entries.push_back(std::move(entry));
   return entries;
 }
 

@@ -71,6 +71,14 @@ class Group {
   void close_removed(CycleContext& context);
   /// Refuses further submissions with this error.
   void close(const Error& error);
+  /// Ends this set alone: all its calls fail with `error`, and so do later ones. Operations that
+  /// run are not driven any more. They keep their memory, which peers and the network may still
+  /// touch, until the world ends.
+  void abort(CycleContext& context, const Error& error);
+  /// The stages and checks do nothing more for it: abort() follows once no stage works on it.
+  void expect_abort() { expects_abort_ = true; }
+  /// Any thread: whether abort() was called.
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// Takes all entries, in whatever stage they are.
   std::vector<EntryPtr> take_entries(CycleContext& context, const Error& error);
   /// Completes an entry that no operation runs any more.
@@ -80,8 +88,11 @@ class Group {
 
   // --- What is known of it.
   bool is_member() const { return communicator_.rank() >= 0; }
+  /// Whether the stages run for it.
+  bool is_active() const { return is_member() && !aborted() && !expects_abort_; }
   bool has_work() const {
-    return !operations_.empty() || controller_.has_pending() || slots_.has_message();
+    return !aborted() &&
+           (!operations_.empty() || controller_.has_pending() || slots_.has_message());
   }
   /// Number of in-order calls that have their number.
   std::uint64_t calls() const { return operations_.numbered(SubmissionMode::kInOrder); }
@@ -146,6 +157,8 @@ class Group {
   void conclude(CycleContext& context, Agreed& agreed);
   void start_message(CycleContext& context, PointToPoint::Settled settled);
   void complete_works(CycleContext& context, Operation& operation);
+  /// Takes the entries that no operation has.
+  std::vector<EntryPtr> take_waiting();
   void end_join(CycleContext& context);
   void finish(CycleContext& context, const Entry& entry, Status status, Outcome outcome);
   bool tell_of_slots(CycleContext& context);
@@ -170,6 +183,8 @@ class Group {
   OperationQueue operations_;
   CallAudit audit_;
   bool flush_ = false;
+  std::atomic<bool> aborted_ = false;
+  bool expects_abort_ = false;
   std::optional<Joined> joined_;
   std::atomic<std::uint64_t> joins_ = 0;
   std::uint64_t bytes_ahead_ = 0;  ///< bytes possibly sent since ranks met; see meets_first()

@@ -51,9 +51,10 @@ Group* GroupRegistry::find(std::uint32_t id) const {
   return it == groups_.end() ? nullptr : it->get();
 }
 
-Result<Group*> GroupRegistry::add(const std::vector<int>& ranks) {
+Result<Group*> GroupRegistry::add(const std::vector<int>& ranks, bool may_be_another) {
   for (const auto& group : groups_) {
-    if (group->lifetime.removed || group->communicator().ranks() != ranks) continue;
+    if (may_be_another || group->lifetime.removed || group->communicator().ranks() != ranks)
+      continue;
     return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
                       fmt::join(ranks, ", "), group->communicator().id());
   }

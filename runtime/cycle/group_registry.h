@@ -33,8 +33,8 @@ class GroupRegistry {
   bool is_to_come(std::uint32_t id) const { return id >= next_id_ && id <= Exchange::kLastSet; }
 
   /// Token holder: adds a set of world ranks, ascending, under the next number. kInvalidArgument if
-  /// a set of the same ranks exists.
-  Result<Group*> add(const std::vector<int>& ranks);
+  /// a set of the same ranks exists, unless there may be another one.
+  Result<Group*> add(const std::vector<int>& ranks, bool may_be_another = false);
   /// Token holder: adds a set of all ranks in the world's partition, numbered Exchange::kTrialSet.
   /// Removed before the world's first operation.
   Group& add_trial();

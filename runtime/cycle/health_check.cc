@@ -65,7 +65,7 @@ void HealthCheck::check() {
     if (heartbeat_.due(now)) check_heartbeats(now);
   }
   for (const auto& group : context_.groups.all())
-    if (group->is_member()) check(*group, now, check_time);
+    if (group->is_active()) check(*group, now, check_time);
 }
 
 void HealthCheck::note_pause(Clock::time_point now) {

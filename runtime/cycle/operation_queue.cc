@@ -91,6 +91,14 @@ bool OperationQueue::recycle_done() {
   return moved;
 }
 
+std::vector<EntryPtr> OperationQueue::take_planned() {
+  std::vector<EntryPtr> entries;
+  for (PlannedOperation& operation : planned_)
+    for (EntryPtr& entry : operation.entries) entries.push_back(std::move(entry));
+  planned_.clear();
+  return entries;
+}
+
 std::size_t OperationQueue::running_of(SubmissionMode mode) const {
   const auto is_of = [mode](const auto& operation) { return operation->mode() == mode; };
   return static_cast<std::size_t>(std::count_if(running_.begin(), running_.end(), is_of));

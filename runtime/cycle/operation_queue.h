@@ -45,6 +45,8 @@ class OperationQueue {
   /// not complete.
   template <class Ended>
   std::vector<EntryPtr> take_all(Ended&& ended);
+  /// Takes the entries of operations that have not started.
+  std::vector<EntryPtr> take_planned();
 
   std::span<const std::unique_ptr<Operation>> running() const { return running_; }
   bool empty() const { return running_.empty() && planned_.empty(); }
@@ -87,16 +89,12 @@ class OperationQueue {
 template <class Ended>
 std::vector<EntryPtr> OperationQueue::take_all(Ended&& ended) {
   std::vector<EntryPtr> entries;
-  const auto take = [&](PlannedOperation operation) {
-    for (EntryPtr& entry : operation.entries) entries.push_back(std::move(entry));
-  };
   for (const auto& operation : running_) {
     if (!operation->works_completed()) ended(*operation);
-    take(operation->finish());
+    for (EntryPtr& entry : operation->finish().entries) entries.push_back(std::move(entry));
   }
-  for (PlannedOperation& operation : planned_) take(std::move(operation));
   running_.clear();
-  planned_.clear();
+  for (EntryPtr& entry : take_planned()) entries.push_back(std::move(entry));
   return entries;
 }
 

@@ -362,6 +362,15 @@ void Runtime::abort(const std::string& reason) {
   });
 }
 
+void Runtime::abort_process_set(std::uint32_t id, const std::string& reason) {
+  driver_->with_token([&] {
+    Group* const group = groups_.find(id);
+    if (group == nullptr || !group->is_member()) return;
+    cycle_.abort_set(*group, KOLO_ERROR(kAborted, "rank {} has aborted process set {}: {}",
+                                        world().rank(), id, reason));
+  });
+}
+
 bool Runtime::shut_down(std::chrono::steady_clock::time_point until) {
   const auto last = [this] {
     cycle_.shut_down();

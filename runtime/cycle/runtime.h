@@ -90,8 +90,9 @@ class Runtime {
   void count_failed_unnamed(OperationKind kind, std::uint32_t set);
 
   /// Collective over the world: adds a process set of these world ranks. The Work's value is its
-  /// number.
-  Result<std::shared_ptr<Work>> add_process_set(std::vector<int> ranks);
+  /// number. `by_its_ranks`: collective over the set's ranks alone, the others learn of it; there
+  /// may be another set of these ranks.
+  Result<std::shared_ptr<Work>> add_process_set(std::vector<int> ranks, bool by_its_ranks = false);
   /// Collective over the world. No rank may have operations in flight on the set.
   Result<std::shared_ptr<Work>> remove_process_set(std::uint32_t id);
   /// World ranks of a process set, ascending; kInvalidArgument if there is no such set.
@@ -129,6 +130,10 @@ class Runtime {
 
   /// Fails all present and future operations on all ranks, with this rank's number and `reason`.
   void abort(const std::string& reason);
+  /// As abort(), for the calls of one process set: those of other sets go on. The set stays until
+  /// shut_down(), and so does the memory of its running operations. No effect if there is no such
+  /// set, or this rank is not in it.
+  void abort_process_set(std::uint32_t id, const std::string& reason);
 
   /// Ends this rank's part; operations under way fail with kShutdown. Further calls do nothing.
   /// False if a thread still drives at `until`: then nothing is ended.
@@ -137,6 +142,8 @@ class Runtime {
   /// The failure that aborted this rank, if any; an orderly shutdown is not a failure.
   bool failed() const { return !failure().ok(); }
   Status failure() const;
+  /// No call of the world works any more: it has failed, or its process set was aborted.
+  bool is_over() const { return failed() || groups_.world().aborted(); }
   /// Counters of a process set's negotiation. Takes the progress token for a moment.
   Controller::Counters negotiation_counters(std::uint32_t process_set = 0);
 

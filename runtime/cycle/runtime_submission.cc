@@ -269,11 +269,13 @@ Status Runtime::add_initial_process_sets(const std::vector<std::vector<int>>& se
   return {};
 }
 
-Result<std::shared_ptr<Work>> Runtime::add_process_set(std::vector<int> ranks) {
+Result<std::shared_ptr<Work>> Runtime::add_process_set(std::vector<int> ranks, bool by_its_ranks) {
   std::sort(ranks.begin(), ranks.end());
   Submission submission;
-  submission.name = fmt::format("kolo/add_process_set [{}]", fmt::join(ranks, ", "));
+  submission.name = fmt::format("kolo/add_process_set{} [{}]", by_its_ranks ? "_by_its_ranks" : "",
+                                fmt::join(ranks, ", "));
   submission.signature.kind = OperationKind::kAddProcessSet;
+  if (by_its_ranks) submission.signature.root = kByItsRanks;
   submission.signature.shape.assign(ranks.begin(), ranks.end());
   submission.complaint = complaint_about(ranks, world().size());
   return submit(std::move(submission));
@@ -286,6 +288,13 @@ Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
   submission.signature.root = static_cast<int>(id);
   KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
     if (id == 0) return {};
+    if (group.aborted()) {
+      submission.complaint = fmt::format(
+          "process set {} was aborted; it stays until kolo::shutdown(), as peers may still touch "
+          "memory of its operations",
+          id);
+      return {};
+    }
     const std::size_t in_flight = group.table().in_flight() +
                                   static_cast<std::size_t>(group.ordered().in_flight()) +
                                   static_cast<std::size_t>(group.lifetime.callers.load());

@@ -318,8 +318,8 @@ Status Controller::take_responses(std::vector<Response> responses) {
     } else if (response->error) {
       // It failed because this rank had not announced it. A failed join concerns all ranks.
       if (response->name == kJoinName) agreed.push_back({response, std::make_unique<Entry>()});
-    } else if (waiting_.waits_by_name(kJoinName)) {
-      agreed.push_back({response, joined_entry(*response)});
+    } else if (waiting_.waits_by_name(kJoinName) || is_by_its_ranks(response->signature)) {
+      agreed.push_back({response, unannounced_entry(*response)});
     } else {
       return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
                         communicator_.rank(), response->name);
@@ -328,7 +328,7 @@ Status Controller::take_responses(std::vector<Response> responses) {
   return {};
 }
 
-EntryPtr Controller::joined_entry(const Response& response) {
+EntryPtr Controller::unannounced_entry(const Response& response) {
   auto entry = std::make_unique<Entry>();
   entry->name = response.name;
   entry->signature = response.signature;

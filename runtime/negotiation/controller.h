@@ -25,8 +25,8 @@
 
 namespace kolo {
 
-/// A response together with this rank's entry. If this rank has joined, the entry has only the name
-/// and signature, and no Work.
+/// A response together with this rank's entry. If this rank has joined, or the call was not its to
+/// announce, the entry has only the name and signature, and no Work.
 struct Agreed {
   std::shared_ptr<const Response> response;
   EntryPtr entry;
@@ -111,7 +111,7 @@ class Controller {
   Status note_join(int rank, const Signature& join);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
-  static EntryPtr joined_entry(const Response& response);
+  static EntryPtr unannounced_entry(const Response& response);
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;

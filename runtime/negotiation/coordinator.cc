@@ -134,13 +134,23 @@ std::vector<int> Coordinator::not_ready(const Pending& pending) const {
 
 std::vector<int> Coordinator::missing(const Pending& pending) const {
   std::vector<int> ranks = not_ready(pending);
-  std::erase_if(ranks, [&](int rank) { return joined_[static_cast<std::size_t>(rank)]; });
+  std::erase_if(ranks, [&](int rank) {
+    return joined_[static_cast<std::size_t>(rank)] || is_outsider(rank, pending);
+  });
   return ranks;
+}
+
+bool Coordinator::is_outsider(int rank, const Pending& pending) {
+  const Signature& signature = pending.variants.front().signature;
+  return is_by_its_ranks(signature) &&
+         std::find(signature.shape.begin(), signature.shape.end(), rank) == signature.shape.end();
 }
 
 bool Coordinator::is_complete(const Pending& pending) const {
   if (pending.ready_count == size_) return true;
-  return joined_count_ > 0 && missing(pending).empty();
+  const bool may_lack_ranks =
+      joined_count_ > 0 || is_by_its_ranks(pending.variants.front().signature);
+  return may_lack_ranks && missing(pending).empty();
 }
 
 void Coordinator::settle(const std::string& name) {
@@ -171,7 +181,9 @@ std::optional<Error> Coordinator::what_is_wrong(const std::string& name,
   if (pending.variants.size() > 1) return mismatch(name, pending);
   const Signature& signature = pending.variants.front().signature;
   if (pending.ready_count == size_ || takes_joined_ranks(signature)) return std::nullopt;
-  const std::vector<int> joined = not_ready(pending);
+  std::vector<int> joined = not_ready(pending);
+  std::erase_if(joined, [&](int rank) { return is_outsider(rank, pending); });
+  if (joined.empty()) return std::nullopt;
   const bool reduces = signature.kind == OperationKind::kAllreduce;
   return KOLO_ERROR(
       kInvalidArgument,

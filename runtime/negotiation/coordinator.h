@@ -134,7 +134,9 @@ class Coordinator {
   std::string what_instead(const Pending& pending, Clock::time_point latest) const;
   /// Ranks that have announced the one and not the other, without joined ranks.
   std::vector<int> only_in(const Pending& here, const Pending& there) const;
-  std::vector<int> missing(const Pending& pending) const;  ///< without joined ranks
+  std::vector<int> missing(const Pending& pending) const;  ///< without joined ranks and outsiders
+  /// Whether the call is not the rank's to announce: is_by_its_ranks().
+  static bool is_outsider(int rank, const Pending& pending);
   std::vector<int> not_ready(const Pending& pending) const;
 
   const std::vector<int> world_ranks_;

@@ -34,9 +34,9 @@ struct Response {
   SplitTable splits = {};  ///< all ranks' splits, for a row-wise kind
   /// For a join: the last rank to join. For ranks at different steps: the highest step.
   std::int64_t result = 0;
-  /// Ranks of the communicator that had not announced this call: it has failed, or they have
-  /// joined. Any announcement of theirs that is still under way, or comes later, is for the next
-  /// call.
+  /// Ranks of the communicator that had not announced this call: it has failed, they have joined,
+  /// or it was not theirs to announce (is_by_its_ranks()). Any announcement of theirs that is still
+  /// under way, or comes later, is for the next call.
   std::vector<int> missing = {};
 
   /// Whether a schedule is to be run for it.

@@ -39,6 +39,12 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
+/// Signature::root of a kAddProcessSet that only the set's own ranks announce.
+constexpr int kByItsRanks = 1;
+inline bool is_by_its_ranks(const Signature& signature) {
+  return signature.kind == OperationKind::kAddProcessSet && signature.root == kByItsRanks;
+}
+
 /// Weight of a tensor's bytes for batching and fusion (KOLO_BATCH_SIZE, KOLO_FUSION_MAX_TENSOR). A
 /// device moves kDeviceBytes times as many bytes while an operation on it starts.
 constexpr std::uint64_t kDeviceBytes = 8;

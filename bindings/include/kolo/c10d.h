@@ -29,6 +29,9 @@
 // - Threads: calls on one group come from one thread at a time, as for c10d's backends. Any thread
 //   may wait for a work.
 // - torch's profiler shows the calls as "kolo:all_reduce" and so on.
+// - A process has one world, and groups are process sets of it. So the ways to go on differ in what
+//   they end: abort() one group, shrink() none while all ranks live, reconfigure() the world with
+//   all its groups.
 #pragma once
 
 #include <kolo/export.h>
@@ -43,6 +46,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,7 +62,7 @@ struct Started;
 ///
 /// - Unsupported calls throw an error that says so: sparse tensors (use kolo::sparse_allreduce),
 ///   receives from any rank, bitwise reductions except on bool, allgather_coalesced (deprecated by
-///   c10d), coalescing, split, merge and shrink.
+///   c10d), coalescing, split and merge.
 /// - A work's future is complete before wait() returns. On the CPU it is also complete before
 ///   isCompleted() returns true.
 /// - Callbacks of a future run on the thread that completes it: a thread of the group, or the first
@@ -70,6 +74,11 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// Not collective; the set exists already. Throws kInvalidArgument if this rank is not in the
   /// set, and kShutdown before kolo::init().
   explicit ProcessGroupKolo(const ProcessSet& set = {});
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  /// With `enable_reconfigure`: a group without ranks until reconfigure(); kolo::init() is not
+  /// needed before. Throws kInvalidArgument without it.
+  explicit ProcessGroupKolo(const c10::intrusive_ptr<Options>& options);
+#endif
   /// Waits for operations whose future somebody holds.
   ~ProcessGroupKolo() override;
 
@@ -82,8 +91,51 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   /// Number of calls so far.
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
-  /// Calls kolo::abort(), which ends the communication of the whole job.
+  /// False before reconfigure(), if the group waits for it.
+  bool isInitialized() override { return size_ > 0; }
+
+  /// Ends this group alone: its pending calls and later ones fail with kAborted, on all its ranks,
+  /// with this rank's number. Calls of other groups go on, unless they share the process set.
+  /// - The tensors of calls that had begun stay in memory until kolo::shutdown(), since peers may
+  ///   still write there. Memory that kolo's own calls on the same process set were given must
+  ///   stay, too.
+  /// - The process set cannot be removed. A group on all ranks ends the calls of process set 0,
+  ///   those that add and remove process sets included.
   void abort() override;
+
+  bool supportsShrinking() const override { return true; }
+  /// A new group of the others, in their order. Collective over these alone; they give the same
+  /// ranks. `shrink_flags`: 0, or 1 (NCCL_SHRINK_ABORT) to abort() this group first.
+  /// `opts_override` gives the new group's timeout; else it has this one's.
+  /// - While all ranks of the world live, the new group is a process set. This group and all others
+  ///   stay as they are, on the excluded ranks, too.
+  /// - After a failure, or the abort() of a group on all ranks, the ranks that stay leave the world
+  ///   and make a new one over InitOptions::store, under new keys. All groups of the old world end.
+  ///   Throws kUnsupported if this group is not all ranks of the world, or there is no such store:
+  ///   reconfigure() needs neither.
+  /// Throws kInvalidArgument for no ranks, a rank twice, no rank of the group, and this rank
+  /// itself.
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<std::int64_t>& ranks_to_exclude, int shrink_flags = 0,
+      const c10::intrusive_ptr<Options>& opts_override = nullptr) override;
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  bool supportsReconfigure() const override { return true; }
+  /// This process, for reconfigure() on others: the same text for all groups, as long as it lives.
+  /// It holds an address of KOLO_INTERFACE, else of the first network, and a port that stays taken.
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  /// Leaves the world, if there is one, with all groups in it, and makes a new one of the processes
+  /// with these handles, whatever has started them; this group is all its ranks. A list gives the
+  /// ranks by position; a set, by the order of its texts.
+  /// - Collective over these processes, which give the same handles and the same `uuid`, one that
+  ///   differs from the last. Returns when all have met; the Work is done.
+  /// - Others of the old world that call this rank there fail with kPeerLost.
+  /// - `timeout` bounds each phase, as KOLO_INIT_TIMEOUT does without it. Hints are ignored.
+  /// Throws kInvalidArgument for what is no handle, handles that are equal or without this
+  /// process's, and an old `uuid`; nothing has happened then. Otherwise throws what kolo::init()
+  /// throws, and the group waits for reconfigure() again.
+  c10::intrusive_ptr<c10d::Work> reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options = {}) override;
@@ -145,6 +197,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
 
  private:
+  /// The process set; throws kShutdown if the group has none in the present world.
+  const ProcessSet& set() const;
   /// World rank of a rank of the group.
   int world_rank(std::int64_t rank, const char* call) const;
   /// Whether a call with equal parts is in order. `tensor`: the first defined one of the call.
@@ -176,7 +230,10 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                          std::chrono::milliseconds timeout);
 
   ProcessSet set_;
-  std::vector<int> ranks_;  ///< world ranks, indexed by rank of the group
+  std::uint64_t world_ = 0;            ///< number of the world in which the set is; 0: none
+  bool begins_without_world_ = false;  ///< enable_reconfigure
+  std::optional<std::int64_t> uuid_;   ///< the last reconfigure()'s
+  std::vector<int> ranks_;             ///< world ranks, indexed by rank of the group
   std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout;
   std::atomic<std::uint64_t> sequence_ = 0;
   at::Device device_ = at::kCPU;  ///< the latest call's
@@ -186,6 +243,9 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
 /// A c10d::ProcessGroup for code that takes one. A ProcessGroupKolo serves its tensors on the CPU
 /// and on CUDA devices. Throws what the constructor of ProcessGroupKolo throws.
 KOLO_API c10::intrusive_ptr<c10d::ProcessGroup> process_group(const ProcessSet& set = {});
+/// Likewise, of a group that exists.
+KOLO_API c10::intrusive_ptr<c10d::ProcessGroup> process_group(
+    const c10::intrusive_ptr<ProcessGroupKolo>& group);
 
 /// Wraps one of torch's stores (TCPStore, FileStore, …) for InitOptions::store.
 KOLO_API std::shared_ptr<KeyValueStore> key_value_store(c10::intrusive_ptr<c10d::Store> store);

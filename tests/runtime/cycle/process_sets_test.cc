@@ -162,6 +162,24 @@ TEST(ProcessSets, MayBeAddedInAnyOrder) {
   });
 }
 
+// A rank has all it needs for the call before the others have what they need to begin it.
+TEST(ProcessSets, RanksLeaveAfterTheFirstSmallCall) {
+  for (int round = 0; round < 100 && !testing::Test::HasFailure(); ++round) {
+    run_local_world(3, [](int rank, Runtime& runtime) {
+      const std::uint32_t set = added(runtime, {0, 1});
+      if (rank == 2) return;
+      float value = 1;
+      const Status status =
+          runtime.call_ordered({.input = reinterpret_cast<const std::byte*>(&value),
+                                .output = reinterpret_cast<std::byte*>(&value),
+                                .count = 1,
+                                .process_set = set});
+      ASSERT_TRUE(status.ok()) << status.error().message;
+      ASSERT_EQ(value, 2.0F);
+    });
+  }
+}
+
 // The set's ranks travel as a shape, whose element count would overflow.
 TEST(ProcessSets, MayHaveMoreRanksThanAShapeHasExtents) {
   std::vector<int> ranks(20);
