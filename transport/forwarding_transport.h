@@ -50,6 +50,7 @@ class ForwardingTransport : public Transport {
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override {
     return inner_->map_peer(peer, key);
   }
+  void forget(int peer) override { inner_->forget(peer); }
   Status flush(const Abort& abort, Deadline deadline) override {
     return inner_->flush(abort, deadline);
   }

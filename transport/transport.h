@@ -112,6 +112,10 @@ class Transport {
   /// Maps a region that `peer` allocated or reserved. kUnsupported if that is not possible.
   virtual Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) = 0;
 
+  /// The process of `peer`, on this host, has ended. From now on nothing waits for what it was to
+  /// take or to give, or for what is on its way to it.
+  virtual void forget(int peer) = 0;
+
   /// Progresses until everything sent has left this process, or until the deadline.
   virtual Status flush(const Abort& abort, Deadline deadline) = 0;
 

@@ -302,6 +302,11 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   if (!found.ok() || announced_local_rank(*found, environment) == 0) warn_of(config, log);
   if (!found.ok()) return reason_or(std::move(found).error());
   const RendezvousMethod way = *std::move(found);
+  if (way.meeting == Meeting::kElastic && !options.process_sets.empty()) {
+    return KOLO_ERROR(kUnsupported,
+                      "InitOptions::process_sets names ranks, which come and go in a job of "
+                      "kolo-run --min-np; add the sets in each world (kolo::add_process_set)");
+  }
   log.info("rendezvous: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
@@ -337,15 +342,15 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   return runtime;
 }
 
-/// Null if the launcher does not answer, or is not kolo-run with an elastic job.
-std::unique_ptr<TcpStore> connect_to_launcher(const Global& g, Deadline deadline) {
-  if (!g.membership.is_elastic) return nullptr;
+/// Connects to the launcher of an elastic job, if it answers.
+void reach_launcher(Global& g) {
+  if (g.launcher || !g.membership.is_elastic) return;
   const int process = g.way.rank;
   auto store = TcpStore::join(g.way.endpoint, {process, process + 1, "a process that trains"},
-                              g.secret, deadline);
-  if (!store.ok()) return nullptr;
-  (*store)->be_lifeline();
-  return *std::move(store);
+                              g.secret, Deadline::after(kLauncherAnswers));
+  if (!store.ok()) return;
+  g.launcher = *std::move(store);
+  g.launcher->be_lifeline();
 }
 
 /// Precondition: there is no runtime. `joins`: see MeetingParts::joins_next_world; `regroup`: see
@@ -360,7 +365,7 @@ Status begin_locked(Global& g, bool joins, const Regroup* regroup = nullptr) {
   if (!runtime.ok()) return std::move(runtime).error();
   g.runtime = *std::move(runtime);
   ++g.era;
-  if (!g.launcher) g.launcher = connect_to_launcher(g, Deadline::after(kLauncherAnswers));
+  reach_launcher(g);
   // The program's memory is on this device, whatever this rank's place in the next world is.
   if (g.membership.is_elastic && g.runtime->accelerator() != nullptr) {
     g.options.device = g.runtime->accelerator()->info().ordinal;
@@ -408,10 +413,9 @@ Membership membership() {
 int newcomers() {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
-  const auto deadline = Deadline::after(kLauncherAnswers);
-  if (!g.launcher) g.launcher = connect_to_launcher(g, deadline);
+  reach_launcher(g);
   if (!g.launcher) return 0;
-  const auto count = g.launcher->newcomers(deadline);
+  const auto count = g.launcher->newcomers(Deadline::after(kLauncherAnswers));
   if (!count.ok()) g.launcher.reset();
   return count.ok() ? *count : 0;
 }

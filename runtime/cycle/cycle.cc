@@ -241,6 +241,8 @@ void Cycle::fail() {
   // better.
   peers_.drain_control_messages();
   hear_reason();
+  // Otherwise this waits for what is on its way to them.
+  static_cast<void>(health_.take_ended());
   const Failure failure = failures_.take();
   if (!world_.abort().raise(failure.error, failure.culprit)) return;
   if (world_.size() > 1) log_.error("{}", failure.error.message);

@@ -54,7 +54,7 @@ void HealthCheck::check() {
     looked_before_ = looked_at_.value_or(now);
     looked_at_ = now;
     context_.services.arena.drop_unused(now);
-    for (const int rank : watch_.exited()) {
+    for (const int rank : take_ended()) {
       context_.peers.drain_control_messages();
       // In a large world, a rank that is not concerned() may have left without telling us. If it
       // was lost, other ranks report it.
@@ -82,8 +82,14 @@ std::string HealthCheck::describe_pause() {
       pause_.length.count());
 }
 
+std::vector<int> HealthCheck::take_ended() {
+  std::vector<int> ended = watch_.exited();
+  for (const int rank : ended) context_.services.transport.forget(rank);
+  return ended;
+}
+
 void HealthCheck::check_processes() {
-  for (const int rank : watch_.exited())
+  for (const int rank : take_ended())
     on_lost_(rank, KOLO_ERROR(kPeerLost, "its process has ended while it started"), Loss::kEnded);
 }
 

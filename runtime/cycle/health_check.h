@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -27,6 +28,9 @@ class HealthCheck {
   void check();
   /// Before the first step: reports ranks whose process has ended meanwhile.
   void check_processes();
+  /// The ranks of this host whose processes have ended since the last call. The transport forgets
+  /// them.
+  std::vector<int> take_ended();
   /// A beat of a rank of the world has arrived.
   void on_beat(int rank) { heartbeat_.on_beat(rank); }
 

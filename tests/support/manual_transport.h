@@ -68,6 +68,7 @@ class ManualTransport : public Transport {
   Result<std::unique_ptr<PeerMapping>> map_peer(int, std::string_view) override {
     return KOLO_ERROR(kUnsupported, "a manual transport maps no memory");
   }
+  void forget(int) override {}
   Status flush(const Abort&, Deadline) override { return {}; }
   void fail_all(const Error& error) override {
     while (!posted.empty()) complete(0, error);

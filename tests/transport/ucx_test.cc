@@ -111,6 +111,38 @@ struct Ears final : TransportListener {
   }
 };
 
+TEST(UcxTest, NothingWaitsForAKilledPeerOfThisHostThatIsForgotten) {
+  Pipes pipes;
+  std::atomic<int> meeting = 0;
+  const Abort abort;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Deaf deaf;
+    const auto transport = connect_as(1, true, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
+    static_cast<void>(transport->post_message(0, {}));
+    while (true) transport->progress();  // until it is killed
+  }
+  Ears ears;
+  const auto transport = connect_as(0, true, pipes.to_child[1], pipes.to_parent[0], ears, abort);
+  ASSERT_NE(transport, nullptr);
+  ConformanceRank self(0, 2, *transport, meeting);
+  EXPECT_TRUE(self.post(1, "hello").ok());
+  self.wait([&ears] { return ears.messages == 1; }, "the child was there");
+  // It does not read.
+  const std::vector<std::byte> data(std::size_t{8} << 20);
+  const Transfer& sent = self.send(1, tag(0), data);
+  EXPECT_EQ(kill(child, SIGKILL), 0);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(transport->flush(abort, Deadline::after(std::chrono::milliseconds(50))).error().code,
+            ErrorCode::kTimeout);
+  transport->forget(1);
+  EXPECT_TRUE(transport->flush(abort, Deadline::after(std::chrono::hours(1))).ok());
+  EXPECT_EQ(sent.state(), Transfer::State::kPending);
+  transport->fail_all({.code = ErrorCode::kPeerLost, .message = "the child is gone"});
+  EXPECT_EQ(sent.state(), Transfer::State::kFailed);
+}
+
 TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
   Pipes pipes;
   std::atomic<int> meeting = 0;

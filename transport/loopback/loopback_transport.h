@@ -45,6 +45,7 @@ class LoopbackTransport final : public Transport {
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
+  void forget(int) override {}
   Status flush(const Abort& abort, Deadline deadline) override;
   void fail_all(const Error& error) override;
 

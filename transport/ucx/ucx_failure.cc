@@ -136,6 +136,7 @@ bool UcxTransport::has_stuck_requests() const {
   return std::any_of(records.begin(), records.end(), [this](const UcxRequest& request) {
     if (!request.active) return false;
     const Link& link = links_[static_cast<std::size_t>(request.peer)];
+    if (link.ended) return false;
     // A send that waits for its connection would wait on, so it does not count.
     return !request.is_send || link.peer.same_host || link.reached;
   });

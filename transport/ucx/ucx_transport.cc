@@ -312,26 +312,63 @@ bool UcxTransport::arm() {
   return given_up_ || ucp_worker_arm(ucx_.worker.get()) != UCS_ERR_BUSY;
 }
 
+void UcxTransport::forget(int peer) {
+  links_[static_cast<std::size_t>(peer)].ended = true;
+  has_ended_ = true;
+}
+
+bool UcxTransport::has_sends_to_living() const {
+  if (!has_ended_ || sends_pending_ == 0) return sends_pending_ > 0;
+  const auto& records = requests_.records();
+  return std::any_of(records.begin(), records.end(), [this](const UcxRequest& request) {
+    return request.active && request.is_send &&
+           !links_[static_cast<std::size_t>(request.peer)].ended;
+  });
+}
+
+std::vector<void*> UcxTransport::begin_flush() {
+  const ucp_request_param_t params{};
+  std::vector<void*> requests;
+  const auto add = [&](auto flush) {
+    void* request = nullptr;
+    call_ucx([&] { request = flush(); });
+    if (request != nullptr) requests.push_back(request);
+  };
+  if (!has_ended_) {
+    add([&] { return ucp_worker_flush_nbx(ucx_.worker.get(), &params); });
+    return requests;
+  }
+  for (const Link& link : links_) {
+    if (link.endpoint == nullptr || link.ended) continue;
+    add([&] { return ucp_ep_flush_nbx(link.endpoint, &params); });
+  }
+  return requests;
+}
+
 Status UcxTransport::flush(const Abort& abort, Deadline deadline) {
   if (failure_) return *failure_;
   const std::string doing = fmt::format("rank {} flushed its sends", rank_);
   const auto is_over = [this] { return failure_ || given_up_; };
   KOLO_TRY(progress_until(
-      *this, [&] { return sends_pending_ == 0 || is_over(); }, abort, deadline, doing));
+      *this, [&] { return !has_sends_to_living() || is_over(); }, abort, deadline, doing));
   if (is_over()) return failure_ ? *failure_ : *given_up_;
-  const ucp_request_param_t params{};
-  void* request = nullptr;
-  call_ucx([&] { request = ucp_worker_flush_nbx(ucx_.worker.get(), &params); });
-  if (request == nullptr) return {};
-  if (UCS_PTR_IS_ERR(request)) return ucx_error(UCS_PTR_STATUS(request), doing);
-  Status status = progress_until(
-      *this, [&] { return given_up_ || ucp_request_check_status(request) != UCS_INPROGRESS; },
-      abort, deadline, doing);
-  if (given_up_) return *given_up_;
-  if (status.ok() && ucp_request_check_status(request) != UCS_OK) {
-    status = ucx_error(ucp_request_check_status(request), doing);
+  Status status;
+  for (void* const request : begin_flush()) {
+    if (UCS_PTR_IS_ERR(request)) {
+      status = ucx_error(UCS_PTR_STATUS(request), doing);
+      continue;
+    }
+    const Status done = progress_until(
+        *this, [&] { return given_up_ || ucp_request_check_status(request) != UCS_INPROGRESS; },
+        abort, deadline, doing);
+    if (given_up_) return *given_up_;
+    if (!done.ok()) {
+      status = done;
+    } else if (ucp_request_check_status(request) != UCS_OK) {
+      status = ucx_error(ucp_request_check_status(request), doing);
+    }
+    ucp_request_free(request);  // a running request lives until UCX has completed it
   }
-  ucp_request_free(request);  // a running request lives until UCX has completed it
   return status;
 }
 

@@ -51,6 +51,7 @@ class UcxTransport final : public Transport {
                                                         MemoryType type) override;
   Result<std::string> reach_device(std::span<std::byte> memory) override;
   Result<std::unique_ptr<PeerMapping>> map_peer(int peer, std::string_view key) override;
+  void forget(int peer) override;
   Status flush(const Abort& abort, Deadline deadline) override;
   void fail_all(const Error& error) override;
 
@@ -71,6 +72,7 @@ class UcxTransport final : public Transport {
     Peer peer;
     ucp_ep_h endpoint = nullptr;        // owned by the worker
     bool reached = false;               // a send to this peer has completed
+    bool ended = false;                 // forget() was called for it
     bool idle = false;                  // made by connect() in a large world, and not used yet
     std::optional<Error> failure;       // UCX's error
     std::array<Sequence, 3> sequences;  // by UcxStream
@@ -82,6 +84,8 @@ class UcxTransport final : public Transport {
   Result<ucp_ep_h> endpoint_to(Link& link);
   Result<ucp_ep_h> make_endpoint(const std::string& address, Link* link);
   bool wants_rendezvous(const Link& link, std::size_t bytes) const;
+  bool has_sends_to_living() const;
+  std::vector<void*> begin_flush();  // the requests that are under way
   Status post(UcxStream stream, Link& link, UcxRequest& request, std::span<const std::byte> data,
               std::uint32_t flags);
   void send_to_self(Tag tag, std::span<const std::byte> data, Transfer& transfer);
@@ -138,6 +142,7 @@ class UcxTransport final : public Transport {
   MessageMatcher<UcxArrival> matcher_;
   UcxRequestPool requests_;
   std::size_t sends_pending_ = 0;
+  bool has_ended_ = false;             // forget() was called
   std::vector<UcxArrival> left_over_;  // after fail_all(): descriptors to give back to UCX
   std::vector<std::vector<std::byte>> own_messages_;  // posted to this rank itself
   std::optional<Error> failure_;                      // set by fail_all()

@@ -76,7 +76,8 @@ struct InitOptions {
   /// Points to the MPI_Comm whose ranks take part. Null: MPI_COMM_WORLD, if MPI is the rendezvous
   /// method.
   const void* mpi_comm = nullptr;
-  /// Process sets that exist from the start. The same on every rank, else kMismatch.
+  /// Process sets that exist from the start. The same on every rank, else kMismatch. kUnsupported
+  /// in an elastic job, whose worlds have different ranks.
   std::vector<std::vector<int>> process_sets = {};
 };
 

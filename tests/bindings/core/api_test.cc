@@ -146,6 +146,15 @@ TEST(Api, AGoodStartMakesUpForOneThatFailed) {
   kolo::shutdown();
 }
 
+TEST(Api, AnElasticJobHasNoProcessSetsFromTheStart) {
+  setenv("KOLO_PROCESS", "0", 1);
+  EXPECT_THAT(message_of([] {
+                kolo::init({.init_method = "elastic://127.0.0.1:1", .process_sets = {{0}}});
+              }),
+              HasSubstr("add the sets in each world (kolo::add_process_set)"));
+  unsetenv("KOLO_PROCESS");
+}
+
 TEST(Api, JoinLetsShortRanksWaitForTheOthers) {
   kolo::init();
   const int rank = kolo::rank();
