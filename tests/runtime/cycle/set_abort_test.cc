@@ -133,8 +133,10 @@ TEST_P(SetAbort, MeetsCallsUnderWay) {
 }
 
 TEST(AbortOfAllRanks, LeavesOtherSets) {
+  std::barrier meet(3);
   run_local_world(3, [&](int rank, Runtime& runtime) {
     const std::uint32_t set = added(runtime, {0, 1});
+    meet.arrive_and_wait();  // an abort may overtake the end of what was called before
     std::vector<float> values(10, 1.0F);
     if (rank == 0) {
       const auto waits = runtime.submit(allreduce_of("waits", values));
