@@ -3,13 +3,11 @@
 #include "runtime/base/check.h"
 #include "runtime/base/system_error.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -64,12 +62,9 @@ Result<KeptPort> keep_port(const std::string& interface) {
       ::bind(port.fd.get(), generic, length) != 0 ||
       ::getsockname(port.fd.get(), generic, &length) != 0)
     return KOLO_ERROR(kTransport, "no TCP port can be kept on this host: {}", reason(errno));
-  std::array<char, INET6_ADDRSTRLEN> text = {};
-  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  ::inet_ntop(address.ss_family, is_v4 ? static_cast<const void*>(&v4.sin_addr) : &v6.sin6_addr,
-              text.data(), text.size());
-  port.endpoint = {text.data(), ntohs(is_v4 ? v4.sin_port : v6.sin6_port)};
+  KOLO_ASSIGN(port.endpoint.host, local_address(port.fd.get()));
+  port.endpoint.port = ntohs(is_v4 ? reinterpret_cast<const sockaddr_in&>(address).sin_port
+                                   : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
   return port;
 }
 

@@ -287,7 +287,8 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     return {};
   }
   if (connection.process && !connection.rank && request[0] == kLeaveRequest) {
-    if (std::exchange(connection.is_lifeline, false)) end_process(*connection.process, true);
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(connection.is_lifeline, false)) end_locked(*connection.process, true);
     connection.closing = true;
     return {};
   }
@@ -338,7 +339,10 @@ void TcpStoreServer::note_departures() {
       lobby_->leave(*c.process);
       c.awaits_world = false;
     }
-    if (c.closed && std::exchange(c.is_lifeline, false)) end_process(*c.process, false);
+    if (c.closed && std::exchange(c.is_lifeline, false)) {
+      const std::lock_guard lock(mutex_);
+      end_locked(*c.process, false);
+    }
     if (!c.is_known() && c.deadline.expired()) c.closed = true;
   }
   // Then those who lost another rank: the reason may be a rank that ended without a message.

@@ -103,7 +103,7 @@ class TcpStoreServer {
   /// Opens the next world's meeting, if it can be made now.
   void convene();
   std::vector<int> late_locked(std::chrono::seconds patience) const;
-  void end_process(int process, bool is_done);
+  void end_locked(int process, bool is_done);
   /// With Options::patience: takes processes that do not come for lost.
   void end_late();
   /// Once a process has waited for a world for too long, or in vain: why. It waits no longer.

@@ -34,7 +34,7 @@ void TcpStoreServer::note_start(int process) {
 void TcpStoreServer::note_end(int process, bool is_done) {
   {
     const std::lock_guard lock(mutex_);
-    lobby_->end(process, is_done);
+    end_locked(process, is_done);
   }
   waker_.wake();
 }
@@ -70,8 +70,7 @@ bool TcpStoreServer::has_lost_all() const {
   return has_lost_ && lobby_->living() == 0;
 }
 
-void TcpStoreServer::end_process(int process, bool is_done) {
-  const std::lock_guard lock(mutex_);
+void TcpStoreServer::end_locked(int process, bool is_done) {
   if (is_done && lobby_->is_member(process)) ++done_;
   has_lost_ |= !is_done;
   lobby_->end(process, is_done);
@@ -104,7 +103,7 @@ void TcpStoreServer::await_world(Connection& connection, bool is_new) {
 void TcpStoreServer::end_late() {
   if (options_.patience.count() == 0) return;
   for (const int process : late_locked(options_.patience)) {
-    lobby_->end(process, /*is_done=*/false);
+    end_locked(process, /*is_done=*/false);
     if (!options_.warn) continue;
     options_.warn(fmt::format(
         "the others have waited {} s (--patience) for process {}; they go on without it",

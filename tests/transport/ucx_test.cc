@@ -111,65 +111,66 @@ struct Ears final : TransportListener {
   }
 };
 
-TEST(UcxTest, NothingWaitsForAKilledPeerOfThisHostThatIsForgotten) {
-  Pipes pipes;
-  std::atomic<int> meeting = 0;
-  const Abort abort;
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    Deaf deaf;
-    const auto transport = connect_as(1, true, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
-    static_cast<void>(transport->post_message(0, {}));
-    while (true) transport->progress();  // until it is killed
+/// Rank 0 here, and rank 1 in a child process, which has said a word and only moves.
+struct Pair {
+  explicit Pair(bool same_host) {
+    EXPECT_GE(child, 0);
+    if (child == 0) {
+      Deaf deaf;
+      const auto own = connect_as(1, same_host, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
+      static_cast<void>(own->post_message(0, {}));
+      while (true) own->progress();  // until it is killed
+    }
+    transport = connect_as(0, same_host, pipes.to_child[1], pipes.to_parent[0], ears, abort);
+    if (transport == nullptr) return;
+    self.emplace(0, 2, *transport, meeting);
+    EXPECT_TRUE(self->post(1, "hello").ok());
+    self->wait([this] { return ears.messages == 1; }, "the child was there");
   }
+  void kill_child() const {
+    EXPECT_EQ(kill(child, SIGKILL), 0);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  }
+
+  Pipes pipes;
+  const Abort abort;
   Ears ears;
-  const auto transport = connect_as(0, true, pipes.to_child[1], pipes.to_parent[0], ears, abort);
-  ASSERT_NE(transport, nullptr);
-  ConformanceRank self(0, 2, *transport, meeting);
-  EXPECT_TRUE(self.post(1, "hello").ok());
-  self.wait([&ears] { return ears.messages == 1; }, "the child was there");
+  std::atomic<int> meeting = 0;
+  const pid_t child = fork();
+  std::unique_ptr<Transport> transport;
+  std::optional<ConformanceRank> self;  // nothing if the two did not connect
+};
+
+TEST(UcxTest, NothingWaitsForAKilledPeerOfThisHostThatIsForgotten) {
+  Pair ranks(/*same_host=*/true);
+  ASSERT_TRUE(ranks.self);
   // It does not read.
   const std::vector<std::byte> data(std::size_t{8} << 20);
-  const Transfer& sent = self.send(1, tag(0), data);
-  EXPECT_EQ(kill(child, SIGKILL), 0);
-  EXPECT_EQ(waitpid(child, nullptr, 0), child);
-  EXPECT_EQ(transport->flush(abort, Deadline::after(std::chrono::milliseconds(50))).error().code,
-            ErrorCode::kTimeout);
-  transport->forget(1);
-  EXPECT_TRUE(transport->flush(abort, Deadline::after(std::chrono::hours(1))).ok());
+  const Transfer& sent = ranks.self->send(1, tag(0), data);
+  ranks.kill_child();
+  Transport& transport = *ranks.transport;
+  EXPECT_EQ(
+      transport.flush(ranks.abort, Deadline::after(std::chrono::milliseconds(50))).error().code,
+      ErrorCode::kTimeout);
+  transport.forget(1);
+  EXPECT_TRUE(transport.flush(ranks.abort, Deadline::after(std::chrono::hours(1))).ok());
   EXPECT_EQ(sent.state(), Transfer::State::kPending);
-  transport->fail_all({.code = ErrorCode::kPeerLost, .message = "the child is gone"});
+  transport.fail_all({.code = ErrorCode::kPeerLost, .message = "the child is gone"});
   EXPECT_EQ(sent.state(), Transfer::State::kFailed);
 }
 
 TEST(UcxTest, AKilledPeerAcrossHostsIsReportedOnce) {
-  Pipes pipes;
-  std::atomic<int> meeting = 0;
-  const Abort abort;
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    Deaf deaf;
-    const auto transport = connect_as(1, false, pipes.to_parent[1], pipes.to_child[0], deaf, abort);
-    static_cast<void>(transport->post_message(0, {}));
-    while (true) transport->progress();  // until it is killed
-  }
-  Ears ears;
-  const auto transport = connect_as(0, false, pipes.to_child[1], pipes.to_parent[0], ears, abort);
-  ASSERT_NE(transport, nullptr);
-  ConformanceRank self(0, 2, *transport, meeting);
-  EXPECT_TRUE(self.post(1, "hello").ok());
-  self.wait([&ears] { return ears.messages == 1; }, "the child was there");
-  EXPECT_EQ(kill(child, SIGKILL), 0);
-  EXPECT_EQ(waitpid(child, nullptr, 0), child);
-  self.wait([&ears] { return !ears.lost.empty(); }, "the child was missed");
-  for (int i = 0; i < 1000; ++i) transport->progress();
-  EXPECT_THAT(ears.lost, testing::ElementsAre(1));
+  Pair ranks(/*same_host=*/false);
+  ASSERT_TRUE(ranks.self);
+  ranks.kill_child();
+  const std::vector<int>& lost = ranks.ears.lost;
+  ranks.self->wait([&lost] { return !lost.empty(); }, "the child was missed");
+  for (int i = 0; i < 1000; ++i) ranks.transport->progress();
+  EXPECT_THAT(lost, testing::ElementsAre(1));
   std::vector<std::byte> data(100);
-  EXPECT_TRUE(self.post(1, "into the void").ok());
-  EXPECT_EQ(self.send(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
-  EXPECT_EQ(self.receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
+  EXPECT_TRUE(ranks.self->post(1, "into the void").ok());
+  EXPECT_EQ(ranks.self->send(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
+  EXPECT_EQ(ranks.self->receive(1, tag(0), data).status().error().code, ErrorCode::kPeerLost);
 }
 
 /// Ranks 0 and 1 connect and move by turns, `together` steps, then only `last` moves, `alone`

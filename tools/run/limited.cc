@@ -26,7 +26,9 @@ using std::chrono::seconds;
 
 // Time for a launcher that was asked twice and therefore ends its ranks in haste.
 constexpr seconds kHaste(10);
+// Time for a launcher to end by itself once it is over.
 constexpr seconds kLeave(10);
+// Interval between looks whether it is.
 constexpr seconds kLook(1);
 
 /// The signals that kolo-run always handles, and SIGQUIT, which would end it without telling the

@@ -93,15 +93,23 @@ Result<std::string> open_file_of(const std::string& text) {
   return fmt::format("/proc/self/fd/{}", file);
 }
 
-Result<std::unique_ptr<TcpStoreServer>> serve(const Plan& plan) {
+/// Starts the store, and adds its port to the plan. `patience`: see TcpStoreServer::Options.
+Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan, std::chrono::seconds patience = {}) {
   TcpStoreServer::Options store;
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
   store.least = plan.elastic.limits.least;
-  if (plan.starts_by_other) store.patience = plan.elastic.patience;
+  store.patience = patience;
   store.secret = plan.job.secret;
   store.warn = [](const std::string& line) { say(line); };
-  return TcpStoreServer::start(std::move(store));
+  KOLO_ASSIGN(auto server, TcpStoreServer::start(std::move(store)));
+  plan.listen_port = server->port();
+  return server;
+}
+
+/// Once the store's port is known.
+void tell_port(Plan& plan) {
+  plan.job.store = to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
 }
 
 Status make_folder(const std::string& folder) {
@@ -131,9 +139,9 @@ Result<int> run_foreign(const Options& options, Plan plan, const Environment& en
   // The store of an elastic job makes its worlds, so kolo-run stays beside the launcher.
   std::unique_ptr<TcpStoreServer> server;
   if (plan.job.is_elastic) {
-    KOLO_ASSIGN(server, serve(plan));
+    KOLO_ASSIGN(server, serve(plan, plan.elastic.patience));
     for (const Place& place : plan.places) server->note_start(place.process);
-    plan.job.store = to_text(Endpoint{plan.job.store, server->port()});
+    tell_port(plan);
     plan.job.set.push_back("KOLO_INIT_METHOD=" + init_method_of(plan.job));
   }
   Environment::Variables variables = variables_for(plan.job, environment);
@@ -174,13 +182,9 @@ Result<int> run_job(Options options) {
     return ready.error();
   }
   if (options.is_foreign() && !options.dry_run) return run_foreign(options, plan, environment);
-  const auto set_store = [&plan] {
-    plan.job.store =
-        to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
-  };
   if (options.dry_run) {
     if (plan.listen_port == 0) plan.listen_port = free_port();
-    set_store();
+    tell_port(plan);
     print_plan(options, plan, environment);
     return 0;
   }
@@ -194,9 +198,8 @@ Result<int> run_job(Options options) {
   std::unique_ptr<TcpStoreServer> server;
   if (plan.serves) {
     KOLO_ASSIGN(server, serve(plan));
-    plan.listen_port = server->port();
   }
-  set_store();
+  tell_port(plan);
   std::optional<Elastic> elastic;
   if (plan.job.is_elastic) {
     elastic.emplace(plan.elastic, plan.hosts, *server);

@@ -220,7 +220,6 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
   plan.elastic.limits = limits_of(options, environment);
   KOLO_ASSIGN(plan.hosts, find_hosts(options, plan.elastic.limits, environment));
   const bool is_foreign = options.is_foreign();
-  plan.starts_by_other = is_foreign;
   const bool is_listed =
       !options.hosts.empty() || !options.hostfile.empty() || plan.elastic.limits.finds_hosts;
   // Other launchers, and agents other than ssh, may have their own names for hosts.

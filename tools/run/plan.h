@@ -18,7 +18,6 @@ struct Plan {
   std::vector<Place> places;          ///< places of the ranks that this kolo-run starts
   JobDescription job;                 ///< `store` has no port until the port is bound
   bool serves = true;                 ///< the store is in this process
-  bool starts_by_other = false;       ///< srun or mpirun starts the ranks
   ElasticOptions elastic;             ///< elastic jobs: with all limits
   std::string listen_host;            ///< address of the store; empty: all addresses
   int listen_port = 0;                ///< 0: a free port

@@ -40,6 +40,15 @@ struct Process {
   }
 };
 
+/// Waits for reconfigure(); its handle is there for the others.
+c10::intrusive_ptr<kolo::ProcessGroupKolo> waiting_group(const Process& process) {
+  auto options = c10::make_intrusive<c10d::Backend::Options>("kolo");
+  options->enable_reconfigure = true;
+  auto group = c10::make_intrusive<kolo::ProcessGroupKolo>(options);
+  process.write(process.name, group->get_reconfigure_handle());
+  return group;
+}
+
 /// "rank 1 of 3: sum 6": of 1 + rank, small and large.
 void report(const std::string& when, c10d::Backend& group) {
   std::string sums;
@@ -92,10 +101,7 @@ void survive(const Process& process) {
 }
 
 void join(const Process& process) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("kolo");
-  options->enable_reconfigure = true;
-  const auto group = c10::make_intrusive<kolo::ProcessGroupKolo>(options);
-  process.write(process.name, group->get_reconfigure_handle());
+  const auto group = waiting_group(process);
   const Handles all = process.handles_of({"a", "c", "new"});
   group->reconfigure({.uuid = 8, .handles = std::unordered_set(all.begin(), all.end())})->wait();
   report("joined", *group);
@@ -104,11 +110,8 @@ void join(const Process& process) {
 
 /// No launcher, and no world before the first reconfigure().
 void begin(const Process& process) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("kolo");
-  options->enable_reconfigure = true;
-  const auto backend = c10::make_intrusive<kolo::ProcessGroupKolo>(options);
+  const auto backend = waiting_group(process);
   const auto group = kolo::process_group(backend);
-  process.write(process.name, group->get_reconfigure_handle());
   group->reconfigure({.uuid = 1, .handles = process.handles_of({"a", "b", "c"})})->wait();
   std::cout << "group: rank " << group->getRank() << " of " << group->getSize() << std::endl;
   report("first", *backend);
@@ -141,10 +144,7 @@ void begin(const Process& process) {
 
 /// Two processes mean to meet, but each gives another uuid.
 void differ(const Process& process) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("kolo");
-  options->enable_reconfigure = true;
-  const auto group = c10::make_intrusive<kolo::ProcessGroupKolo>(options);
-  process.write(process.name, group->get_reconfigure_handle());
+  const auto group = waiting_group(process);
   const Handles both = process.handles_of({"a", "b"});
   try {
     group->reconfigure({.uuid = process.name == "a" ? 1 : 2,

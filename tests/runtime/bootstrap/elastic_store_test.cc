@@ -56,23 +56,25 @@ class ElasticStore : public testing::Test {
     });
   }
 
-  /// Both are in the first world.
-  void meet(TcpStore& a, TcpStore& b) {
-    auto first = asks(a, true);
-    EXPECT_EQ(text_of(b.next_world(true, later())), "world 1: 1 of 2");
+  /// Processes 0 and 1 are in the first world.
+  void meet() {
+    a_ = joined(0);
+    b_ = joined(1);
+    auto first = asks(*a_, true);
+    EXPECT_EQ(text_of(b_->next_world(true, later())), "world 1: 1 of 2");
     EXPECT_EQ(first.get(), "world 1: 0 of 2");
   }
 
   std::unique_ptr<TcpStoreServer> server_;
+  std::unique_ptr<TcpStore> a_;
+  std::unique_ptr<TcpStore> b_;
 };
 
 TEST_F(ElasticStore, AllMeetInTheFirstWorldAndExchangeThere) {
   serve(2, 1);
-  const auto a = joined(0);
-  const auto b = joined(1);
-  meet(*a, *b);
-  auto mine = std::async(std::launch::async, [&] { return a->exchange("x", 0, 2, "A", later()); });
-  const auto all = b->exchange("x", 1, 2, "B", later());
+  meet();
+  auto mine = std::async(std::launch::async, [&] { return a_->exchange("x", 0, 2, "A", later()); });
+  const auto all = b_->exchange("x", 1, 2, "B", later());
   ASSERT_TRUE(all.ok()) << all.error().message;
   EXPECT_EQ(*all, (Gathered{"A", "B"}));
   EXPECT_TRUE(mine.get().ok());
@@ -119,9 +121,7 @@ TEST_F(ElasticStore, AWorldIsMadeWhenTheLauncherHasSeenTheMissingProcessEnd) {
 
 TEST_F(ElasticStore, AProcessEndsWithItsLifeline) {
   serve(2, 1, std::chrono::hours(1));
-  const auto a = joined(0);
-  const auto b = joined(1);
-  meet(*a, *b);
+  meet();
   const auto of_a = lifeline(0);
   auto of_b = lifeline(1);
   const auto next = joined(0);
@@ -138,20 +138,29 @@ TEST_F(ElasticStore, AProcessEndsWithItsLifeline) {
 
 TEST_F(ElasticStore, AProcessWithALifelineThatDoesNotComeIsLeftBehind) {
   serve(2, 1, std::chrono::seconds(1));
-  const auto a = joined(0);
-  const auto b = joined(1);
-  meet(*a, *b);
+  meet();
   const auto of_b = lifeline(1);
   EXPECT_EQ(text_of(joined(0)->next_world(false, later())), "world 2: 0 of 1");
   EXPECT_THAT(text_of(joined(1)->next_world(false, later())),
               HasSubstr("kolo-run has taken process 1 for lost"));
 }
 
+TEST_F(ElasticStore, AProcessThatIsLeftBehindKeepsNobodyAfterTheOthersHaveEnded) {
+  serve(2, 1, std::chrono::seconds(1));
+  meet();
+  const auto of_a = lifeline(0);
+  const auto of_b = lifeline(1);  // stopped for ever
+  EXPECT_EQ(text_of(joined(0)->next_world(false, later())), "world 2: 0 of 1");
+  EXPECT_FALSE(server_->has_lost_all());
+  of_a->leave();
+  while (!server_->has_lost_all()) {
+  }
+  EXPECT_EQ(server_->has_succeeded(), true);
+}
+
 TEST_F(ElasticStore, WithLifelinesNobodyWaitsForAWorldThatCannotBe) {
   serve(2, 2, std::chrono::hours(1));
-  const auto a = joined(0);
-  const auto b = joined(1);
-  meet(*a, *b);
+  meet();
   auto of_b = lifeline(1);
   const auto next = joined(0);
   auto waits = asks(*next, false);
@@ -162,9 +171,7 @@ TEST_F(ElasticStore, WithLifelinesNobodyWaitsForAWorldThatCannotBe) {
 TEST_F(ElasticStore, WithoutElasticTrainingEachProcessMustEndInOrder) {
   serve(2, 1, std::chrono::hours(1));
   EXPECT_EQ(server_->has_succeeded(), std::nullopt);
-  const auto a = joined(0);
-  const auto b = joined(1);
-  meet(*a, *b);
+  meet();
   for (const int process : {0, 1}) {
     EXPECT_EQ(server_->has_succeeded(), false);
     const auto store = joined(process);
@@ -186,9 +193,7 @@ TEST_F(ElasticStore, WhoWaitsInVainHearsWhy) {
 
 TEST_F(ElasticStore, AProcessThatTheLauncherTakesForLostIsInNoWorldAnyMore) {
   serve(2, 1);
-  const auto a = joined(0);
-  const auto b = joined(1);
-  meet(*a, *b);
+  meet();
   const auto waiting = joined(1);
   auto of_b = asks(*waiting, false);
   while (server_->late(std::chrono::seconds(0)) != std::vector{0}) {
