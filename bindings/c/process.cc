@@ -107,6 +107,18 @@ kolo_status kolo_loss(void) {
 
 kolo_status kolo_enter_next_world(void) { return kolo::guard(kolo::enter_next_world); }
 
+kolo_status kolo_split_world(kolo_color color, void* context, uint32_t* set) {
+  return kolo::guard([&] {
+    constexpr const char* kCall = "kolo_split_world";
+    kolo::need(kCall, reinterpret_cast<const void*>(color), "color");
+    kolo::need(kCall, set, "set");
+    const auto color_of = [color, context](const kolo::RankPlace& place) {
+      return color(context, place.rank, place.size, place.host, place.local_rank);
+    };
+    *set = kolo::split_world(color_of).id();
+  });
+}
+
 int kolo_rank(void) { return kolo::value_or_minus_one(kolo::rank); }
 int kolo_size(void) { return kolo::value_or_minus_one(kolo::size); }
 int kolo_local_rank(void) { return kolo::value_or_minus_one(kolo::local_rank); }

@@ -3,14 +3,13 @@
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
 #include "bindings/core/regroup.h"
+#include "bindings/core/world_splits.h"
 #include "runtime/base/check.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/printable.h"
 #include "runtime/base/resource_limits.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/identity.h"
-#include "runtime/bootstrap/mpi_bootstrap.h"
-#include "runtime/bootstrap/pmix_bootstrap.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/secret_file.h"
 #include "runtime/bootstrap/tcp_store.h"
@@ -227,14 +226,16 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
     KOLO_ASSIGN(std::unique_ptr<NcclApi> nccl, open_nccl());
     return std::shared_ptr<NcclApi>(std::move(nccl));
   };
-  KOLO_ASSIGN(auto runtime, Runtime::start(bootstrap, {.config = std::move(config),
-                                                       .log = std::move(log),
-                                                       .transport = std::move(transport),
-                                                       .process_sets = options.process_sets,
-                                                       .agreed = agreed_options(options, way),
-                                                       .open_accelerator = open_device,
-                                                       .open_nccl = open_library,
-                                                       .measures_exchange = true}));
+  KOLO_ASSIGN(
+      auto runtime,
+      Runtime::start(bootstrap, {.config = std::move(config),
+                                 .log = std::move(log),
+                                 .transport = std::move(transport),
+                                 .process_sets = options.process_sets,
+                                 .agreed = agreed_options(options, way, world_splits().size()),
+                                 .open_accelerator = open_device,
+                                 .open_nccl = open_library,
+                                 .measures_exchange = true}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
@@ -262,19 +263,6 @@ void check_local_rank(const RendezvousMethod& way, const World& world,
 
 void warn_of(const Config& config, const Log& log) {
   for (const std::string& line : config.warnings) log.warning("{}", line);
-}
-
-RendezvousRequest request_of(const InitOptions& options) {
-  return {.init_method = options.init_method,
-          .rank = options.rank,
-          .size = options.size,
-          .local_rank = options.local_rank,
-          .has_store = options.store != nullptr,
-          .has_mpi_communicator = options.mpi_comm != nullptr,
-          .mpi_built = mpi_built(),
-          .open_mpi_version = open_mpi_version(),
-          .pmix_built = pmix_built(),
-          .mpi_running = mpi_is_running()};
 }
 
 /// `regroup`: meets as it says; null: as options and environment say.
@@ -305,7 +293,7 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   if (way.meeting == Meeting::kElastic && !options.process_sets.empty()) {
     return KOLO_ERROR(kUnsupported,
                       "InitOptions::process_sets names ranks, which come and go in a job of "
-                      "kolo-run --min-np; add the sets in each world (kolo::add_process_set)");
+                      "kolo-run --min-np; kolo::split_world() makes sets in each world");
   }
   log.info("rendezvous: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
@@ -401,6 +389,7 @@ void init(const InitOptions& options) {
   const std::lock_guard lock(g.mutex);
   if (g.runtime) raise(KOLO_ERROR(kInvalidArgument, "kolo::init() was called twice"));
   g.options = options;
+  world_splits().clear();
   throw_if_failed(begin_locked(g, false));
 }
 
@@ -413,6 +402,7 @@ Membership membership() {
 int newcomers() {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
+  if (g.membership.is_elastic) world_splits().close();
   reach_launcher(g);
   if (!g.launcher) return 0;
   const auto count = g.launcher->newcomers(Deadline::after(kLauncherAnswers));
@@ -442,8 +432,11 @@ void enter_next_world() {
                      "start them by kolo-run with --min-np"));
   }
   for (int attempt = 1;; ++attempt) {
-    const Status begun = begin_locked(g, true);
+    world_splits().leave();
+    Status begun = begin_locked(g, true);
+    if (begun.ok()) begun = world_splits().enter(*g.runtime);
     if (begun.ok()) return;
+    static_cast<void>(shutdown_locked(g, Clock::time_point::max()));
     if (!is_loss(begun.error()) || attempt == kMostAttempts) raise(begun.error());
   }
 }
@@ -460,6 +453,7 @@ void regroup(const std::function<Regroup(InitOptions& options)>& find) {
     options.device = g.runtime->accelerator()->info().ordinal;
   static_cast<void>(shutdown_locked(g, Clock::time_point::max()));
   g.options = std::move(options);
+  world_splits().clear();
   throw_if_failed(begin_locked(g, false, &regroup));
 }
 

@@ -118,7 +118,7 @@ void barrier(const CollectiveOptions& options) { synchronize(*barrier_async(opti
 
 int join(const ProcessSet& set) {
   auto submission = submission_of(OperationKind::kJoin, nullptr, {}, DataType::kFloat32, {});
-  submission.process_set = set.id();
+  submission.process_set = number_of(set);
   const auto work = start("join", std::move(submission));
   synchronize(*work);
   return static_cast<int>(work->outcome().value);

@@ -7,6 +7,7 @@
 
 #include <kolo/kolo.h>
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,17 @@ inline RuntimeCall runtime_for(std::string_view call) { return RuntimeCall(call)
 /// Runtime::driver_of_small_calls() of the runtime that runtime_for() last gave to this thread, or
 /// null if the runtime has changed since. Only calls of this thread replace the pointer.
 Driver* known_driver();
+
+/// ProcessSet::id() of the first handle of split_world(). The runtime's own numbers are smaller.
+inline constexpr std::uint32_t kFirstSplit = std::uint32_t{1} << 31;
+
+/// The runtime's number of the set that a handle of split_world() names in this world.
+std::uint32_t number_of_split(std::uint32_t handle);
+
+/// The runtime's number of a set.
+inline std::uint32_t number_of(const ProcessSet& set) {
+  return set.id() < kFirstSplit ? set.id() : number_of_split(set.id());
+}
 
 /// Throws. While another thread ends the process, kShutdown is thrown with a delay. The process has
 /// usually ended by then; an uncaught exception would end it abnormally instead.

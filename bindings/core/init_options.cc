@@ -1,6 +1,8 @@
 #include "bindings/core/init_options.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/mpi_bootstrap.h"
+#include "runtime/bootstrap/pmix_bootstrap.h"
 
 #include <exception>
 #include <utility>
@@ -69,9 +71,23 @@ Status check_options(const InitOptions& options) {
   return {};
 }
 
-std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way) {
+RendezvousRequest request_of(const InitOptions& options) {
+  return {.init_method = options.init_method,
+          .rank = options.rank,
+          .size = options.size,
+          .local_rank = options.local_rank,
+          .has_store = options.store != nullptr,
+          .has_mpi_communicator = options.mpi_comm != nullptr,
+          .mpi_built = mpi_built(),
+          .open_mpi_version = open_mpi_version(),
+          .pmix_built = pmix_built(),
+          .mpi_running = mpi_is_running()};
+}
+
+std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way,
+                                        std::size_t splits) {
   return {"init method: " + way.method, "backend: " + options.backend,
-          "group name: " + options.group_name};
+          "group name: " + options.group_name, "calls of split_world(): " + std::to_string(splits)};
 }
 
 std::unique_ptr<Store> adapt_store(std::shared_ptr<KeyValueStore> store, std::string group_name) {

@@ -1,5 +1,4 @@
-// Checks and conversions of init()'s options, except the rendezvous method. Runs on the thread that
-// calls init().
+// Checks and conversions of init()'s options. Runs on the thread that calls init().
 #pragma once
 
 #include "runtime/bootstrap/rendezvous_method.h"
@@ -7,6 +6,7 @@
 
 #include <kolo/kolo.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,8 +17,12 @@ namespace kolo {
 /// backend or a device that this build lacks.
 Status check_options(const InitOptions& options);
 
-/// Options that must be the same on all ranks, for the handshake.
-std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way);
+/// What find_rendezvous_method() is asked.
+RendezvousRequest request_of(const InitOptions& options);
+
+/// Options that must be the same on all ranks, for the handshake. `splits`: see WorldSplits.
+std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way,
+                                        std::size_t splits);
 
 /// Adapts the user's store to the runtime's Store, with the group's name in its key prefix. The
 /// store's exceptions become kTransport, or kTimeout after the deadline.

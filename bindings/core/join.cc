@@ -53,7 +53,7 @@ int Join::finish() {
 
 std::uint64_t joins_ended(const ProcessSet& set) {
   try {
-    return value_or_throw(runtime_for("joins_ended")->joins(set.id()));
+    return value_or_throw(runtime_for("joins_ended")->joins(number_of(set)));
   } catch (const Exception&) {
     return 0;
   }

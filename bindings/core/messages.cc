@@ -13,7 +13,7 @@ std::shared_ptr<Work> start(std::string_view call, Submission submission, std::i
   submission.signature.root = peer;
   submission.tag = options.tag;
   submission.keep_alive = options.keep_alive;
-  submission.process_set = options.process_set.id();
+  submission.process_set = number_of(options.process_set);
   submission.stream = options.stream;
   return value_or_throw(runtime_for(call)->submit_message(std::move(submission)));
 }

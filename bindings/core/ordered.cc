@@ -28,7 +28,7 @@ void allreduce_ordered(const void* input, void* output, std::int64_t count, Data
                                      .count = count,
                                      .type = type,
                                      .op = op,
-                                     .process_set = set.id()});
+                                     .process_set = number_of(set)});
 }
 
 void broadcast_ordered(void* buffer, std::int64_t count, DataType type, int root,
@@ -39,7 +39,7 @@ void broadcast_ordered(void* buffer, std::int64_t count, DataType type, int root
                                      .count = count,
                                      .type = type,
                                      .root = root,
-                                     .process_set = set.id()});
+                                     .process_set = number_of(set)});
 }
 
 void allgather_ordered(const void* input, void* output, std::int64_t count, DataType type,
@@ -49,7 +49,7 @@ void allgather_ordered(const void* input, void* output, std::int64_t count, Data
                                      .output = bytes(output),
                                      .count = count,
                                      .type = type,
-                                     .process_set = set.id()});
+                                     .process_set = number_of(set)});
 }
 
 void alltoall_ordered(const void* input, void* output, std::int64_t count, DataType type,
@@ -59,7 +59,7 @@ void alltoall_ordered(const void* input, void* output, std::int64_t count, DataT
                                     .output = bytes(output),
                                     .count = count,
                                     .type = type,
-                                    .process_set = set.id()});
+                                    .process_set = number_of(set)});
 }
 
 void reducescatter_ordered(const void* input, void* output, std::int64_t count, DataType type,
@@ -70,21 +70,23 @@ void reducescatter_ordered(const void* input, void* output, std::int64_t count, 
                                          .count = count,
                                          .type = type,
                                          .op = op,
-                                         .process_set = set.id()});
+                                         .process_set = number_of(set)});
 }
 
 void barrier_ordered(const ProcessSet& set) {
-  call_ordered("barrier_ordered", {.kind = OperationKind::kBarrier, .process_set = set.id()});
+  call_ordered("barrier_ordered", {.kind = OperationKind::kBarrier, .process_set = number_of(set)});
 }
 
 std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
                                     std::shared_ptr<const void> keep_alive) {
-  return value_or_throw(
-      runtime_for("start_ordered")->start_ordered(arguments, std::move(keep_alive)));
+  OrderedArguments call = arguments;
+  call.process_set = number_of(ProcessSet(arguments.process_set));
+  return value_or_throw(runtime_for("start_ordered")->start_ordered(call, std::move(keep_alive)));
 }
 
 std::shared_ptr<Work> start_by_order(Submission call, Allocator allocate) {
   call.by_order = true;
+  call.process_set = number_of(ProcessSet(call.process_set));
   if (allocate) call.allocate = guarded(std::move(allocate));
   return value_or_throw(runtime_for("start_by_order")->submit(std::move(call)));
 }

@@ -1,6 +1,7 @@
 // Queries of process sets and hosts, and adding and removing sets. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/hosts.h"
+#include "runtime/base/check.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,7 +9,7 @@
 namespace kolo {
 
 std::vector<int> ProcessSet::ranks() const {
-  return value_or_throw(runtime_for("ProcessSet::ranks")->ranks_of(id_));
+  return value_or_throw(runtime_for("ProcessSet::ranks")->ranks_of(number_of(*this)));
 }
 
 bool ProcessSet::contains(int rank) const {
@@ -31,7 +32,13 @@ ProcessSet add_process_set(const std::vector<int>& ranks) {
 }
 
 void remove_process_set(const ProcessSet& set) {
-  synchronize(*value_or_throw(runtime_for("remove_process_set")->remove_process_set(set.id())));
+  const auto runtime = runtime_for("remove_process_set");
+  if (set.id() >= kFirstSplit) {
+    raise(KOLO_ERROR(kInvalidArgument,
+                     "kolo::remove_process_set(): a set of kolo::split_world() is another one on "
+                     "other ranks, and stays until kolo::shutdown()"));
+  }
+  synchronize(*value_or_throw(runtime->remove_process_set(set.id())));
 }
 
 std::vector<ProcessSet> process_sets() {

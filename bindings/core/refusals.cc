@@ -22,7 +22,7 @@ Submission refusal_of(RefusedCall call, const std::string& why, const ProcessSet
   Submission submission;
   submission.name = std::move(call.name);
   submission.signature = std::move(call.signature);
-  submission.process_set = process_set.id();
+  submission.process_set = number_of(process_set);
   submission.complaint = why;
   return submission;
 }
@@ -66,7 +66,8 @@ std::vector<std::shared_ptr<Work>> refuse_allreduces(const std::vector<std::stri
 }
 
 void count_failed_unnamed(OperationKind kind, const ProcessSet& process_set) {
-  tell_runtime([&](const auto& runtime) { runtime->count_failed_unnamed(kind, process_set.id()); });
+  tell_runtime(
+      [&](const auto& runtime) { runtime->count_failed_unnamed(kind, number_of(process_set)); });
 }
 
 void refuse_ordered(OperationKind kind, const std::string& why, const ProcessSet& process_set) {

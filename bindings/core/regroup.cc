@@ -101,7 +101,7 @@ bool has_failed() { return runtime_for("has_failed")->is_over(); }
 
 void abort_process_set(const ProcessSet& set, const std::string& reason) {
   if (is_initialized() && !InCall::here())
-    runtime_for("abort_process_set")->abort_process_set(set.id(), reason);
+    runtime_for("abort_process_set")->abort_process_set(number_of(set), reason);
 }
 
 ProcessSet add_process_set_by_its_ranks(const std::vector<int>& ranks) {

@@ -16,7 +16,7 @@ Submission submission_of(OperationKind kind, const void* input, const Shape& sha
   submission.signature.shape = shape;
   submission.input = static_cast<const std::byte*>(input);
   submission.keep_alive = options.keep_alive;
-  submission.process_set = options.process_set.id();
+  submission.process_set = number_of(options.process_set);
   submission.stream = options.stream;
   submission.step = StepScope::current();
   return submission;
@@ -33,7 +33,7 @@ Submission allreduce_submission(const void* input, void* output, const Shape& sh
   submission.absent = options.absent;
   submission.part_at = InputParts::current();
   submission.keep_alive = options.keep_alive;
-  submission.process_set = options.process_set.id();
+  submission.process_set = number_of(options.process_set);
   submission.stream = options.stream;
   submission.step = StepScope::current();
   return submission;

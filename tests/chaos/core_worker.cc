@@ -44,19 +44,50 @@ void say(const char* what, std::uint64_t step) {
   std::fflush(stdout);
 }
 
+void need(bool holds, const char* what, std::uint64_t step, std::int64_t value) {
+  if (holds) return;
+  std::printf("WRONG: %s of step %llu is %lld\n", what, static_cast<unsigned long long>(step),
+              static_cast<long long>(value));
+  std::fflush(stdout);
+  std::_Exit(99);
+}
+
 void check_sum(std::uint64_t step, std::size_t elements) {
   const auto factor = static_cast<std::int64_t>(step + 1);
   const std::int64_t n = kolo::size();
   std::vector<std::int64_t> sum(elements, (kolo::rank() + 1) * factor);
   kolo::allreduce(sum.data(), sum.data(), {static_cast<std::int64_t>(elements)},
                   kolo::DataType::kInt64, {.name = "sum" + std::to_string(elements)});
-  for (const std::int64_t value : sum) {
-    if (value == n * (n + 1) / 2 * factor) continue;
-    std::printf("WRONG: a sum of step %llu is %lld\n", static_cast<unsigned long long>(step),
-                static_cast<long long>(value));
-    std::fflush(stdout);
-    std::_Exit(99);
-  }
+  for (const std::int64_t value : sum)
+    need(value == n * (n + 1) / 2 * factor, "a sum", step, value);
+}
+
+int half(int rank, int size) { return rank * 2 / size; }
+
+/// Process sets in each world: ranks of the same parity, of the same half.
+struct Sets {
+  kolo::ProcessSet parity;
+  kolo::ProcessSet halves;
+};
+
+/// By name and in order, over `set`, which has the ranks for which `has` holds.
+template <class Has>
+void check_set(const kolo::ProcessSet& set, std::uint64_t step, const Has& has) {
+  std::int64_t right = 0;
+  for (int rank = 0; rank < kolo::size(); ++rank)
+    if (has(rank)) right += rank + 1;
+  std::int64_t mine = kolo::rank() + 1;
+  std::int64_t sum = 0;
+  kolo::allreduce_ordered(&mine, &sum, 1, kolo::DataType::kInt64, kolo::ReduceOp::kSum, set);
+  need(sum == right, "a set's sum", step, sum);
+  kolo::allreduce(&mine, &mine, {1}, kolo::DataType::kInt64, {.name = "set", .process_set = set});
+  need(mine == right, "a set's sum by name", step, mine);
+}
+
+void check_sets(const Sets& sets, std::uint64_t step) {
+  check_set(sets.parity, step, [](int rank) { return (rank - kolo::rank()) % 2 == 0; });
+  check_set(sets.halves, step,
+            [](int rank) { return half(rank, kolo::size()) == half(kolo::rank(), kolo::size()); });
 }
 
 /// Whether all ranks go on; false: newcomers wait.
@@ -67,7 +98,8 @@ bool commit() {
 }
 
 /// Returns when there is a file `end`; false: the next world waits.
-bool train(std::uint64_t& step, const std::string& end, std::chrono::milliseconds pause) {
+bool train(std::uint64_t& step, const Sets& sets, const std::string& end,
+           std::chrono::milliseconds pause) {
   // The furthest rank knows the step.
   kolo::allreduce(&step, &step, {1}, kolo::DataType::kInt64,
                   {.op = kolo::ReduceOp::kMax, .name = "step"});
@@ -82,6 +114,7 @@ bool train(std::uint64_t& step, const std::string& end, std::chrono::millisecond
     take_signal();
     check_sum(step, kSmall);
     check_sum(step, kLarge);
+    check_sets(sets, step);
     ++step;
     if (commit()) continue;
     say("left", step);
@@ -96,12 +129,16 @@ void enter_next_world() {
 
 void run(const std::string& end, std::chrono::milliseconds pause) {
   std::uint64_t step = 0;
+  const Sets sets{
+      .parity = kolo::split_world([](const auto& place) { return place.rank % 2; }),
+      .halves = kolo::split_world([](const auto& place) { return half(place.rank, place.size); })};
+  check_sets(sets, step);
   say("ready", step);
   static_cast<void>(kolo::newcomers());  // the launcher knows from now on that the job is elastic
   if (kolo::membership().generation == 0) enter_next_world();
   for (;;) {
     try {
-      if (train(step, end, pause)) break;
+      if (train(step, sets, end, pause)) break;
     } catch (const kolo::Exception&) {
       if (!kolo::loss()) throw;
       say("lost", step);

@@ -164,8 +164,21 @@ class Reference {
   std::_Exit(99);
 }
 
-void check_sum(std::uint64_t progress) {
+/// Ranks 0 and 1, 2 and 3, and so on, in each world.
+kolo::ProcessSet split_into_pairs() {
+  return kolo::split_world([](const kolo::RankPlace& place) { return place.rank / 2; });
+}
+
+void check_sum(std::uint64_t progress, const kolo::ProcessSet& pair) {
   const auto step = static_cast<std::int64_t>(progress);
+  const std::int64_t first = kolo::rank() / 2 * 2;
+  const std::int64_t of_pair = first + 1 + (first + 1 < kolo::size() ? first + 2 : 0);
+  torch::Tensor mine = torch::full({1}, kolo::rank() + 1, torch::kInt64);
+  kolo::allreduce_(mine, {.name = "pair", .process_set = pair});
+  if (mine.item<std::int64_t>() != of_pair) {
+    end_wrong("a pair's sum is " + std::to_string(mine.item<std::int64_t>()) + ", not " +
+              std::to_string(of_pair));
+  }
   torch::Tensor sum = torch::full({3}, (kolo::rank() + 1) * (step + 1), torch::kInt64);
   kolo::allreduce_(sum, {.name = "check"});
   const std::int64_t n = kolo::size();
@@ -210,10 +223,11 @@ void say(const char* what, const kolo::elastic::State& state) {
 }
 
 /// Calls `epoch` until it returns false, in one world after the other.
-void train(kolo::elastic::State& state, const Flags& flags, const std::function<void()>& epoch) {
+void train(kolo::elastic::State& state, const Flags& flags, const kolo::ProcessSet& pair,
+           const std::function<void()>& epoch) {
   say("ready", state);
   kolo::elastic::run(state, [&] {
-    check_sum(state.progress());
+    check_sum(state.progress(), pair);
     say("world", state);
     try {
       while (state.epoch() < flags.epochs &&
@@ -233,6 +247,7 @@ void train(kolo::elastic::State& state, const Flags& flags, const std::function<
 }
 
 int compare_weights(const Flags& flags) {
+  const kolo::ProcessSet pair = split_into_pairs();
   torch::nn::Linear model = make_model();
   std::optional<kolo::DistributedDataParallel<torch::nn::Linear>> ddp;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
@@ -285,7 +300,7 @@ int compare_weights(const Flags& flags) {
     }
     optimizer->step();
   };
-  train(state, flags, [&] {
+  train(state, flags, pair, [&] {
     error_at(state.progress());
     sampler.reset();
     while (const auto samples = sampler.next(1)) {
@@ -294,7 +309,7 @@ int compare_weights(const Flags& flags) {
       if (flags.lose_two && state.generation() == 1 && state.progress() == 5) lose_two();
       step(*samples);
       error_at(state.progress() + 1);
-      check_sum(state.progress());
+      check_sum(state.progress(), pair);
       state.commit();
     }
   });
@@ -308,13 +323,14 @@ int compare_weights(const Flags& flags) {
 /// An ElasticSampler deals each epoch out, whatever the numbers of ranks. The counts are a buffer
 /// of the module, which changes with its step and travels with it.
 int count_samples(const Flags& flags) {
+  const kolo::ProcessSet pair = split_into_pairs();
   torch::nn::Linear model = make_model();
   torch::Tensor seen = model->register_buffer("seen", torch::zeros({kSamples}, torch::kInt64));
   kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), sgd()),
                                        model->named_parameters(), {.weigh_by_samples = true});
   kolo::ElasticSampler sampler(kSamples);
   kolo::elastic::State state({.module = model.get(), .optimizer = &optimizer, .sampler = &sampler});
-  train(state, flags, [&] {
+  train(state, flags, pair, [&] {
     sampler.reset();
     for (;;) {
       const auto samples = sampler.next(kBatch / 4);

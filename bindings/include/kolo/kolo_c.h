@@ -148,6 +148,12 @@ KOLO_API kolo_status kolo_newcomers(int* count);
 KOLO_API kolo_status kolo_loss(void);
 // After kolo_shutdown(): like kolo_init(), for the next world.
 KOLO_API kolo_status kolo_enter_next_world(void);
+// The color of a rank of a world with `size` ranks, of which `local_rank` others of its host are
+// lower; `host` is its host's number. `context`: as kolo_split_world() got it.
+typedef int (*kolo_color)(void* context, int rank, int size, int host, int local_rank);
+// Ranks of the same color share a process set, in this world and in each that follows. Sets *set to
+// that of this rank. Like kolo::split_world(). The context must last as long as the job.
+KOLO_API kolo_status kolo_split_world(kolo_color color, void* context, uint32_t* set);
 
 // Each returns −1 before kolo_init(). kolo_device_ordinal() also returns −1 without a CUDA device.
 KOLO_API int kolo_rank(void);

@@ -17,14 +17,17 @@
 //
 // - Each world has a number, its generation. rank() and size() change from one to the next; ranks
 //   that stay keep their order, and new processes follow.
-// - Everything that belongs to a world ends with it: process sets, handles of operations.
+// - Everything that belongs to a world ends with it: handles of operations, and process sets but
+//   those of split_world().
 // - A new process begins in a world of one, with generation 0, and enters the next world.
 // - All ranks of a world leave it: those that see a loss, and those that are told of newcomers.
 #pragma once
 
+#include <kolo/collectives.h>
 #include <kolo/error.h>
 #include <kolo/export.h>
 
+#include <functional>
 #include <optional>
 
 namespace kolo {
@@ -54,5 +57,29 @@ KOLO_API std::optional<Error> loss();
 /// kInvalidArgument before shutdown(), kUnsupported where the job is not elastic, and kTimeout if
 /// no world can be made within KOLO_INIT_TIMEOUT.
 KOLO_API void enter_next_world();
+
+/// Where a rank is in a world.
+struct RankPlace {
+  int rank = 0;
+  int size = 1;        ///< number of ranks of the world
+  int host = 0;        ///< number of its host, in the order of their lowest ranks
+  int local_rank = 0;  ///< among the ranks of its host
+};
+
+/// Splits all ranks into process sets, in this world and in each that follows: ranks of the same
+/// color share a set, as with MPI_Comm_split.
+///
+///   const kolo::ProcessSet mine = kolo::split_world([](const auto& place) { return place.host; });
+///   kolo::allreduce_(tensor, {.process_set = mine});  // over the ranks of this host
+///
+/// - The handle names the set of this rank. It stays valid in the next worlds, where the set has
+///   other ranks. Each rank is in one set, which has at least this rank.
+/// - `color` is called for each rank, in each world. All ranks must compute the same: it depends on
+///   nothing but its argument. It must not call kolo.
+/// - Collective over the world. All ranks, also those that join later, make the same calls before
+///   elastic::run() and newcomers(); afterwards it throws kInvalidArgument.
+/// - These sets stay: remove_process_set() refuses them. They end with shutdown(), unless
+///   enter_next_world() follows.
+KOLO_API ProcessSet split_world(const std::function<int(const RankPlace& place)>& color);
 
 }  // namespace kolo

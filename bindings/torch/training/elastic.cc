@@ -6,7 +6,6 @@
 #include "bindings/torch/tensors/tensor_memory.h"
 #include "bindings/torch/training/shard_backup.h"
 
-#include <kolo/membership.h>
 #include <kolo/torch/broadcast_parameters.h>
 #include <kolo/torch/elastic.h>
 #include <kolo/torch/objects.h>
@@ -59,9 +58,11 @@ std::vector<Part*> all_of(Part* first, const std::map<std::string, Part*>& furth
 void refuse_spread(torch::optim::Optimizer& optimizer) {
   const auto* const reducing = dynamic_cast<ReducingOptimizer*>(&optimizer);
   if (reducing != nullptr && reducing->process_set().id() != 0) {
-    raise(ErrorCode::kUnsupported,
-          "elastic::State: the optimizer reduces over a process set, which ends with its world; "
-          "use one over all ranks");
+    raise(
+        ErrorCode::kUnsupported,
+        "elastic::State: the optimizer reduces over a process set, so ranks outside it have other "
+        "weights, and a rank that comes to it in the next world would bring those; use one over "
+        "all ranks, or make it within the function");
   }
 }
 

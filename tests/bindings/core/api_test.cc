@@ -5,6 +5,7 @@
 #include "tests/support/message_of.h"
 
 #include <kolo/kolo.h>
+#include <kolo/membership.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -151,8 +152,39 @@ TEST(Api, AnElasticJobHasNoProcessSetsFromTheStart) {
   EXPECT_THAT(message_of([] {
                 kolo::init({.init_method = "elastic://127.0.0.1:1", .process_sets = {{0}}});
               }),
-              HasSubstr("add the sets in each world (kolo::add_process_set)"));
+              HasSubstr("kolo::split_world() makes sets in each world"));
   unsetenv("KOLO_PROCESS");
+}
+
+TEST(Api, SplitsTheWorldByColor) {
+  kolo::init();
+  const int rank = kolo::rank();
+  const int size = kolo::size();
+  const kolo::ProcessSet mine =
+      kolo::split_world([](const kolo::RankPlace& place) { return place.rank % 2; });
+  EXPECT_EQ(mine.size(), rank % 2 == 0 ? (size + 1) / 2 : size / 2);
+  EXPECT_EQ(mine.rank(), rank / 2);
+  EXPECT_EQ(mine.ranks().front(), rank % 2);
+  double one = 1;
+  kolo::allreduce_ordered(&one, &one, 1, kolo::DataType::kFloat64, kolo::ReduceOp::kSum, mine);
+  EXPECT_EQ(one, mine.size());
+  // The place of each rank, as all know it; and a set of all ranks beside the world.
+  std::vector<int> locals;
+  const kolo::ProcessSet all = kolo::split_world([&](const kolo::RankPlace& place) {
+    locals.push_back(place.local_rank);
+    return place.host;
+  });
+  EXPECT_EQ(all.size(), size);
+  ASSERT_EQ(static_cast<int>(locals.size()), size);
+  EXPECT_EQ(locals[static_cast<std::size_t>(rank)], kolo::local_rank());
+  EXPECT_NE(all, mine);
+  EXPECT_THAT(message_of([&] { kolo::remove_process_set(all); }),
+              HasSubstr("stays until kolo::shutdown()"));
+  kolo::shutdown();
+  kolo::init();
+  EXPECT_THAT(message_of([&] { kolo::barrier_ordered(mine); }),
+              HasSubstr("there is no process set"));
+  kolo::shutdown();
 }
 
 TEST(Api, JoinLetsShortRanksWaitForTheOthers) {

@@ -34,7 +34,9 @@
 //   that depends on rank() or size() within it.
 // - An object that belongs to a world (an optimizer of kolo's, DistributedDataParallel) is in State
 //   or is made within the function. A ShardedOptimizer that is made within it begins without state.
-//   Process sets other than the world are refused.
+// - Process sets: those of kolo::split_world(), called before run(), are there in each world under
+//   the same handle: for SyncBatchNorm, metrics, sums of a host's ranks. Others end with their
+//   world. State refuses an optimizer over a set: its ranks have weights of their own.
 // - Within the function let kolo's exceptions pass; catch what your own code throws. An exception
 //   without a lost rank leaves run(), and its process, as without elastic training.
 // - Batches: with DistributedSamplerOptions::global_batch each step trains on the same samples for
@@ -58,6 +60,7 @@
 #pragma once
 
 #include <kolo/export.h>
+#include <kolo/membership.h>
 #include <kolo/torch/checkpoint.h>
 #include <kolo/torch/world_member.h>
 
