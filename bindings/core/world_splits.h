@@ -40,7 +40,7 @@ class WorldSplits {
   Status check_open() const;
 
   mutable std::mutex mutex_;
-  std::vector<Color> colors_;                                  ///< guarded by mutex_
+  std::vector<Color> colors_;                                   ///< guarded by mutex_
   bool is_closed_ = false;                                      ///< guarded by mutex_
   std::array<std::atomic<std::uint32_t>, kMost> numbers_ = {};  ///< 0: none
 };

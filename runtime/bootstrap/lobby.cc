@@ -6,6 +6,8 @@ namespace kolo {
 
 void Lobby::end(int process, bool is_done) {
   if (is_done) least_ = 1;
+  if (is_done && is_member(process)) ++done_;
+  has_lost_ |= !is_done;
   living_.erase(process);
   waiting_.erase(process);
 }

@@ -52,6 +52,9 @@ class Lobby {
   std::vector<int> missing() const;
   /// Number of waiting processes that the next world lacks; 0: none.
   int lacking() const;
+  /// Number of members that have done their training, and whether a process has ended otherwise.
+  int done() const { return done_; }
+  bool has_lost() const { return has_lost_; }
   /// Number of processes that live.
   int living() const { return static_cast<int>(living_.size()); }
   /// Whether those that live can make a world.
@@ -63,6 +66,8 @@ class Lobby {
   std::set<int> living_;
   std::set<int> waiting_;
   std::vector<int> members_;  ///< the present world, by rank
+  int done_ = 0;
+  bool has_lost_ = false;
 };
 
 }  // namespace kolo

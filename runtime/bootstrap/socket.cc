@@ -335,6 +335,19 @@ Result<std::string> local_address(int fd) { return address_by(&::getsockname, fd
 
 Result<std::string> remote_address(int fd) { return address_by(&::getpeername, fd); }
 
+void end_if_silent(int fd) {
+  // Asks after 10 s of silence, and twice more; data that nobody acknowledges counts alike.
+  const int on = 1;
+  const int seconds = 10;
+  const int times = 2;
+  const unsigned int milliseconds = 30'000;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+}
+
 Status send_all(int fd, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

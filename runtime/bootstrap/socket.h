@@ -57,6 +57,9 @@ Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
 Result<std::string> local_address(int fd);
 Result<std::string> remote_address(int fd);
 
+/// The connection ends, too, when the other host has not answered for 30 s.
+void end_if_silent(int fd);
+
 /// Sends all of `bytes`. kTimeout, or kPeerLost when the connection ends. The socket may be a
 /// blocking one.
 Status send_all(int fd, std::string_view bytes, Deadline deadline);

@@ -51,6 +51,13 @@ inline constexpr std::string_view kNewcomersRequest = "newcomers";  ///< no fiel
 /// No fields, no reply: the process ends with this connection, in order if kLeaveRequest came
 /// before.
 inline constexpr std::string_view kLifelineRequest = "lifeline";
+// Requests of the kolo-run of a further node (kolo-run --nnodes) to that of node 0.
+/// The node's number, its slots. The reply has no fields; frames that the launcher gives follow at
+/// any time. The node's processes end with this connection.
+inline constexpr std::string_view kNodeRequest = "node";
+/// A process of the node has ended: its number, "1" if it has done its training; fields of the
+/// launcher's own. No reply.
+inline constexpr std::string_view kEndedRequest = "ended";
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.

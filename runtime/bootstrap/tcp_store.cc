@@ -167,6 +167,13 @@ void TcpStore::be_lifeline() {
       send_all(fd_.get(), to_frame({std::string(kLifelineRequest)}), Deadline::after(kAtOnce));
 }
 
+Result<UniqueDescriptor> TcpStore::join_as_node(int node, int slots, Deadline deadline) {
+  KOLO_TRY(
+      request({std::string(kNodeRequest), std::to_string(node), std::to_string(slots)}, deadline));
+  end_if_silent(fd_.get());
+  return std::move(fd_);
+}
+
 Result<int> TcpStore::newcomers(Deadline deadline) {
   KOLO_ASSIGN(const Fields reply, request({std::string(kNewcomersRequest)}, deadline));
   const auto count = reply.size() == 1 ? parse_count(reply[0]) : std::nullopt;

@@ -47,6 +47,9 @@ class TcpStore final : public Store {
   /// Likewise: this connection stays for as long as the process does; leave() then says that the
   /// process has done its work.
   void be_lifeline();
+  /// For the launcher of node `node`, which has joined as `me.rank`: see kNodeRequest. Returns the
+  /// connection, over which frames come and go from now on.
+  Result<UniqueDescriptor> join_as_node(int node, int slots, Deadline deadline);
   /// Likewise: number of processes that wait for the next world beside the members of this one.
   Result<int> newcomers(Deadline deadline);
 

@@ -24,9 +24,10 @@ struct TcpStoreServer::Connection {
   std::optional<int> rank = std::nullopt;  ///< after the hello; in an elastic job, in a world
   /// In an elastic job, after the hello: the process's number.
   std::optional<int> process = std::nullopt;
-  bool awaits_world = false;  ///< see Lobby
-  bool is_lifeline = false;   ///< the process ends with it: see Options::patience
-  int meeting = 0;            ///< the rank's meeting
+  std::optional<int> node = std::nullopt;  ///< whose launcher this is: see kNodeRequest
+  bool awaits_world = false;               ///< see Lobby
+  bool is_lifeline = false;                ///< the process ends with it: see Options::patience
+  int meeting = 0;                         ///< the rank's meeting
   std::string in = {};
   std::deque<Bytes> out = {};
   std::size_t sent = 0;  ///< bytes of out.front()

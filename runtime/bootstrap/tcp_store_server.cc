@@ -116,8 +116,8 @@ void TcpStoreServer::serve() {
 }
 
 bool TcpStoreServer::is_flushing() const {
-  return std::any_of(connections_.begin(), connections_.end(),
-                     [](const Connection& c) { return !c.out.empty(); });
+  return !nodes_.frames.empty() || std::any_of(connections_.begin(), connections_.end(),
+                                               [](const Connection& c) { return !c.out.empty(); });
 }
 
 void TcpStoreServer::wait_for_events() {
@@ -282,13 +282,15 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     connection.send(to_frame({std::string(kOkReply), std::to_string(lobby_->newcomers())}));
     return {};
   }
+  if (connection.process && (request[0] == kNodeRequest || request[0] == kEndedRequest))
+    return handle_node(connection, std::move(request));
   if (connection.process && is(kLifelineRequest, 1)) {
     connection.is_lifeline = options_.patience.count() > 0;
     return {};
   }
   if (connection.process && !connection.rank && request[0] == kLeaveRequest) {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(connection.is_lifeline, false)) end_locked(*connection.process, true);
+    if (std::exchange(connection.is_lifeline, false)) lobby_->end(*connection.process, true);
     connection.closing = true;
     return {};
   }
@@ -341,8 +343,9 @@ void TcpStoreServer::note_departures() {
     }
     if (c.closed && std::exchange(c.is_lifeline, false)) {
       const std::lock_guard lock(mutex_);
-      end_locked(*c.process, false);
+      lobby_->end(*c.process, false);
     }
+    if (c.closed && c.node) note_gone(c);
     if (!c.is_known() && c.deadline.expired()) c.closed = true;
   }
   // Then those who lost another rank: the reason may be a rank that ended without a message.
@@ -365,6 +368,7 @@ void TcpStoreServer::note_departures() {
 void TcpStoreServer::answer_waiting() {
   note_departures();
   convene();
+  send_to_nodes();
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;
     if (const auto reply = reply_to(c)) {
@@ -422,7 +426,7 @@ void TcpStoreServer::flush(Connection& connection) {
 void TcpStoreServer::remove_closed() {
   for (auto c = connections_.begin(); c != connections_.end();) {
     // The next answer_waiting() must still handle a connection that flush() found broken.
-    const bool noted = c->closing || !(c->rank || c->awaits_world || c->is_lifeline);
+    const bool noted = c->closing || !(c->rank || c->awaits_world || c->is_lifeline || c->node);
     c = c->closed && noted ? connections_.erase(c) : std::next(c);
   }
 }

@@ -10,8 +10,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,8 +62,8 @@ class TcpStoreServer {
   void wait_until_left(Deadline deadline);
 
   // For an elastic job. Any thread.
-  /// The launcher starts a process, or has seen it end. See Lobby.
-  void note_start(int process);
+  /// The launcher starts a process, on this node or another one, or has seen it end. See Lobby.
+  void note_start(int process, int node = 0);
   void note_end(int process, bool is_done);
   bool is_in_world(int process) const;
   /// Processes of the present world by rank, also those that have ended; empty before the first.
@@ -77,6 +79,23 @@ class TcpStoreServer {
   bool has_lost_all() const;
   /// Processes for which others have waited that long, to make the next world.
   std::vector<int> late(std::chrono::seconds patience) const;
+
+  // For one launcher on each node. Any thread.
+  struct NodeEvent {
+    enum class Kind : std::uint8_t {
+      kCame,   ///< the node's launcher: its slots
+      kEnded,  ///< a process, which the lobby knows already: its number, and what was told of it
+      kGone,   ///< the node's launcher: its processes that lived, which the lobby knows already
+    };
+    Kind kind = Kind::kCame;
+    int node = 0;
+    std::vector<int> numbers = {};  ///< slots, or processes
+    bool was_in_world = false;      ///< kEnded
+    Fields told = {};               ///< kEnded
+  };
+  std::vector<NodeEvent> take_node_events();
+  /// A frame for a node's launcher; nothing if it is not there.
+  void tell_node(int node, Fields frame);
 
   /// All warnings so far in one line; empty if there were none. Any thread.
   std::string warnings() const;
@@ -95,6 +114,10 @@ class TcpStoreServer {
   void warn_of(const Connection& connection, int claimed_rank);
   void warn_of_missing();
   Status handle(Connection& connection, Fields request);
+  /// A launcher of another node, or what it tells.
+  Status handle_node(Connection& connection, Fields request);
+  void note_gone(Connection& connection);
+  void send_to_nodes();
   /// Tells the tables which ranks have gone or have given up.
   void note_departures();
   void answer_waiting();
@@ -103,7 +126,6 @@ class TcpStoreServer {
   /// Opens the next world's meeting, if it can be made now.
   void convene();
   std::vector<int> late_locked(std::chrono::seconds patience) const;
-  void end_locked(int process, bool is_done);
   /// With Options::patience: takes processes that do not come for lost.
   void end_late();
   /// Once a process has waited for a world for too long, or in vain: why. It waits no longer.
@@ -131,8 +153,12 @@ class TcpStoreServer {
   bool is_empty_ = true;
   std::optional<Lobby> lobby_;  ///< guarded by mutex_
   bool is_elastic_ = false;     ///< guarded by mutex_
-  int done_ = 0;                ///< members that have ended in order; guarded by mutex_
-  bool has_lost_ = false;       ///< a process has not ended in order; guarded by mutex_
+  /// Launchers of other nodes. Guarded by mutex_.
+  struct Nodes {
+    std::map<int, int> processes = {};  ///< by number: the node
+    std::vector<NodeEvent> events = {};
+    std::vector<std::pair<int, Fields>> frames = {};  ///< to be sent
+  } nodes_ = {};
   /// Since when the lobby waits for the same processes. Guarded by mutex_.
   std::optional<std::pair<std::vector<int>, Deadline::Clock::time_point>> missing_since_;
 

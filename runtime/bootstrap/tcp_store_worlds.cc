@@ -26,15 +26,16 @@ Fields refuse_lost(int process) {
 
 }  // namespace
 
-void TcpStoreServer::note_start(int process) {
+void TcpStoreServer::note_start(int process, int node) {
   const std::lock_guard lock(mutex_);
   lobby_->start(process);
+  if (node > 0) nodes_.processes[process] = node;
 }
 
 void TcpStoreServer::note_end(int process, bool is_done) {
   {
     const std::lock_guard lock(mutex_);
-    end_locked(process, is_done);
+    lobby_->end(process, is_done);
   }
   waker_.wake();
 }
@@ -62,18 +63,13 @@ bool TcpStoreServer::is_elastic() const {
 std::optional<bool> TcpStoreServer::has_succeeded() const {
   const std::lock_guard lock(mutex_);
   if (lobby_->generation() == 0) return std::nullopt;
-  return is_elastic_ ? done_ > 0 : done_ == static_cast<int>(lobby_->members().size());
+  const int done = lobby_->done();
+  return is_elastic_ ? done > 0 : done == static_cast<int>(lobby_->members().size());
 }
 
 bool TcpStoreServer::has_lost_all() const {
   const std::lock_guard lock(mutex_);
-  return has_lost_ && lobby_->living() == 0;
-}
-
-void TcpStoreServer::end_locked(int process, bool is_done) {
-  if (is_done && lobby_->is_member(process)) ++done_;
-  has_lost_ |= !is_done;
-  lobby_->end(process, is_done);
+  return lobby_->has_lost() && lobby_->living() == 0;
 }
 
 std::vector<int> TcpStoreServer::late(seconds patience) const {
@@ -103,7 +99,7 @@ void TcpStoreServer::await_world(Connection& connection, bool is_new) {
 void TcpStoreServer::end_late() {
   if (options_.patience.count() == 0) return;
   for (const int process : late_locked(options_.patience)) {
-    end_locked(process, /*is_done=*/false);
+    lobby_->end(process, /*is_done=*/false);
     if (!options_.warn) continue;
     options_.warn(fmt::format(
         "the others have waited {} s (--patience) for process {}; they go on without it",

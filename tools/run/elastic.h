@@ -1,21 +1,22 @@
 // Elastic: what an elastic job asks of Job: which processes to start and to end, and whether the
-// loss of one ends the job. It joins the Roster, the store's Lobby and the host discovery. Used by
-// Job, on kolo-run's main thread.
+// loss of one ends the job. The Leader decides; on further nodes (--nnodes) a Follower passes on
+// what node 0's Leader says. Used by Job, on kolo-run's main thread.
 #pragma once
 
-#include "runtime/bootstrap/tcp_store_server.h"
 #include "tools/run/discovery.h"
 #include "tools/run/process.h"
 #include "tools/run/roster.h"
 
 #include <chrono>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kolo::run {
+
+/// Exit codes of a job that could not be started, and of one that took too long (as timeout(1)).
+inline constexpr int kCannotStart = 2;
+inline constexpr int kTimedOut = 124;
 
 struct ElasticOptions {
   Roster::Limits limits = {};
@@ -23,6 +24,9 @@ struct ElasticOptions {
   bool by_ssh = true;          ///< names of hosts are the system's
   /// How long the others wait for a rank before it is killed.
   std::chrono::seconds patience = std::chrono::seconds(60);
+  /// With one kolo-run on each node: on node 0 the processes of the others that the job begins
+  /// with. The n-th host is node n then.
+  std::vector<Place> others = {};
 };
 
 class Elastic {
@@ -36,38 +40,26 @@ class Elastic {
     std::vector<int> dismiss = {};             ///< processes to be killed: nobody needs them
     std::vector<std::string> lines = {};       ///< for people
     std::optional<std::string> gives_up = {};  ///< why the job ends
+    int exit_code = kTimedOut;                 ///< where it does
   };
 
-  Elastic(ElasticOptions options, std::vector<Host> hosts, TcpStoreServer& lobby);
+  virtual ~Elastic() = default;
 
-  /// Processes that the job begins with; before the first one runs.
-  void begin(const std::vector<Place>& places);
+  /// Processes that this kolo-run begins with; before the first one runs.
+  virtual void begin(const std::vector<Place>& places) = 0;
   /// What is to be done now. The caller does it, and prints the lines.
-  Orders orders();
+  virtual Orders orders() = 0;
   /// A process has ended; `end`: how. Returns whether the job goes on. `line`: why, for people.
-  bool note_end(const Process& process, Roster::End end, std::string& line);
+  virtual bool note_end(const Process& process, Roster::End end, std::string& line) = 0;
   /// See Discovery::take_end().
-  void take_child(pid_t pid, int status);
+  virtual void take_child(pid_t pid, int status) = 0;
+  /// This kolo-run ends its processes and then itself.
+  virtual void end(int exit_code) = 0;
 
   /// A rank has done its training, so that nothing more is to be started.
-  bool is_over() const { return is_over_; }
-  /// The job goes on although no process may be living.
-  bool waits() const { return !is_over_ && roster_.waits(); }
-
- private:
-  void look_for_hosts(Clock::time_point now, Orders& orders);
-  /// Ends those for which the others have waited long enough.
-  void kill_late(Orders& orders);
-
-  const ElasticOptions options_;
-  TcpStoreServer& lobby_;
-  Roster roster_;
-  std::optional<Discovery> discovery_ = {};
-  std::vector<Host> listed_ = {};  ///< as the discovery has named them last
-  std::set<int> killed_ = {};      ///< processes that came too late
-  bool has_changed_ = true;        ///< since the last orders
-  Clock::time_point next_look_ = {};
-  bool is_over_ = false;
+  virtual bool is_over() const = 0;
+  /// The job goes on although no process of this kolo-run may be living.
+  virtual bool waits() const = 0;
 };
 
 }  // namespace kolo::run

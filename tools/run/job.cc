@@ -26,7 +26,7 @@ constexpr int kMostLogins = 8;
 // Interval of checks whether anything is left that a rank has started.
 constexpr milliseconds kLookForRest(100);
 // Interval of what an elastic job asks for without an event.
-constexpr milliseconds kAskForOrders(500);
+constexpr milliseconds kAskForOrders(100);
 
 }  // namespace
 

@@ -17,10 +17,6 @@
 
 namespace kolo::run {
 
-/// Exit codes of a job that could not be started, and of one that took too long (as timeout(1)).
-inline constexpr int kCannotStart = 2;
-inline constexpr int kTimedOut = 124;
-
 struct JobOptions {
   bool tags_output = false;
   std::string output_directory = {};  ///< for rank.N.out and rank.N.err; empty: none

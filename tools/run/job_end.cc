@@ -199,7 +199,7 @@ void Job::follow_orders() {
   for (const int process : orders.kill)
     if (Rank* const rank = find(process)) send_signal(rank->process, SIGKILL);
   if (!orders.gives_up) return;
-  end_all(SIGTERM, kTimedOut, options_.grace.value_or(kGrace));
+  end_all(SIGTERM, orders.exit_code, options_.grace.value_or(kGrace));
   tell(*orders.gives_up + "; ending the job");
 }
 
@@ -244,7 +244,10 @@ void Job::ask_to_end(Rank& rank, int signal, seconds grace) {
 }
 
 void Job::end_all(int signal, int exit_code, seconds grace) {
-  if (!exit_code_) exit_code_ = exit_code;
+  if (!exit_code_) {
+    exit_code_ = exit_code;
+    if (options_.elastic != nullptr) options_.elastic->end(exit_code);
+  }
   waiting_.clear();
   if (!kill_at_) kill_at_ = Clock::now() + grace + (has_agents_ ? kWayOfGuard : seconds(0));
   for (Rank& rank : ranks_) ask_to_end(rank, signal, grace);

@@ -6,9 +6,10 @@
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "tools/run/binding.h"
-#include "tools/run/elastic.h"
+#include "tools/run/follower.h"
 #include "tools/run/foreign.h"
 #include "tools/run/job.h"
+#include "tools/run/leader.h"
 #include "tools/run/limited.h"
 #include "tools/run/other_nodes.h"
 #include "tools/run/plan.h"
@@ -193,6 +194,10 @@ Result<int> run_job(Options options) {
     KOLO_TRY(await_name({plan.listen_host, 0}, Deadline::after(kTimeForName),
                         [](const std::string& line) { say(line); }));
   }
+  UniqueDescriptor node_0;  // likewise
+  if (plan.job.is_elastic && !plan.serves) {
+    KOLO_ASSIGN(node_0, join_node_0(plan));
+  }
   block_signals();
   raise_open_files();
   std::unique_ptr<TcpStoreServer> server;
@@ -200,15 +205,18 @@ Result<int> run_job(Options options) {
     KOLO_ASSIGN(server, serve(plan));
   }
   tell_port(plan);
-  std::optional<Elastic> elastic;
-  if (plan.job.is_elastic) {
-    elastic.emplace(plan.elastic, plan.hosts, *server);
-    options.job.elastic = &*elastic;
+  std::unique_ptr<Elastic> elastic;
+  if (node_0) {
+    elastic = std::make_unique<Follower>(std::move(node_0));
+    plan.places.clear();  // node 0 says what to start
+  } else if (plan.job.is_elastic) {
+    elastic = std::make_unique<Leader>(plan.elastic, plan.hosts, *server);
   }
+  options.job.elastic = elastic.get();
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
   const auto until_met = Deadline::after(plan.time_to_meet);
   const auto tell_others = [&](int rank, int exit_code) {
-    if (!plan.serves && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
+    if (!plan.serves && !elastic && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
   };
   // Called before the other ranks are ended. Otherwise the store would name one of them, which
   // still waits there, as the first that failed.
@@ -217,7 +225,7 @@ Result<int> run_job(Options options) {
   Job job(plan.job, options.job);
   auto code = job.run(plan.places, environment);
   const bool has_failed = !code.ok() || *code != 0;
-  if (has_failed && !job.first_failed())
+  if (has_failed && !elastic && !job.first_failed())
     tell_others(plan.places.front().rank, code.ok() ? *code : kCannotStart);
   const bool has_end = job.first_failed() && !job.first_end().empty();
   if (has_end || (code.ok() && *code == kTimedOut)) {

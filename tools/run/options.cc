@@ -27,6 +27,8 @@ constexpr const char* kExamples = R"(examples:
   kolo-run -np 16 --launcher srun --min-np 12 ./trainer        # elastic by srun: goes on with fewer
   kolo-run -np 2 --bind core --timeout 3600 ./trainer
   kolo-run -np 2 --dry-run ./trainer            # what would run, and the same by mpirun
+  kolo-run --nproc-per-node 8 --nnodes 2 --node-rank 0 --master-addr node1 --min-np 8 --restarts 3 ./trainer
+                                                # elastic, on node1; likewise on the other
   kolo-run --config job.yaml ./trainer          # options and KOLO_ knobs from a file
   kolo-run --nproc_per_node 8 --nnodes 2 --node_rank 0 --master_addr node1 ./trainer  # on node1, and
                                                 # with --node_rank 1 on the other
@@ -329,10 +331,11 @@ void check_elastic(const CLI::App& app, const Raw& raw) {
     }
     return;
   }
-  if (options.nodes > 1 || raw.standalone || !options.ranks_per_node.empty()) {
+  const bool is_of_node = options.nodes > 1 || raw.standalone || !options.ranks_per_node.empty();
+  if (is_of_node && (elastic.limits.most > 0 || !elastic.discovery.empty())) {
     throw CLI::ValidationError(
-        "--min-np is for ranks that one kolo-run starts, here, by ssh, srun or mpirun: give "
-        "neither --nnodes, --nproc-per-node nor --standalone");
+        "--max-np and --host-discovery are for one kolo-run that starts all ranks: with one on "
+        "each node, the job has --nproc-per-node ranks on each of --nnodes nodes");
   }
   if (options.is_foreign()) {
     for (const char* const name :

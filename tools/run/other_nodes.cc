@@ -28,10 +28,16 @@ void tell_of_failure(const Plan& plan, int rank, int exit_code) {
   // left it. Use a thread of its own, so that kolo-run waits neither for a store that does not
   // answer nor for a name lookup.
   const auto told = std::make_shared<std::promise<void>>();
-  std::thread([=, secret = plan.job.secret] {
+  std::thread([=, secret = plan.job.secret, is_elastic = plan.job.is_elastic, node = plan.node,
+               ranks = static_cast<int>(plan.places.size())] {
     const Deadline deadline = Deadline::after(kPatience);
     const auto joined = TcpStore::join(store, failed, secret, deadline);
-    if (joined.ok()) (*joined)->fail(deadline);
+    if (joined.ok() && is_elastic) {
+      // The end of this connection is the end of the node.
+      static_cast<void>((*joined)->join_as_node(node, ranks, deadline));
+    } else if (joined.ok()) {
+      (*joined)->fail(deadline);
+    }
     told->set_value();
   }).detach();
   told->get_future().wait_for(kPatience);

@@ -122,6 +122,55 @@ Result<std::string> secret_or_new(const Options& options, const Environment& env
   return to_hex(bytes);
 }
 
+/// The limits of an elastic job before its hosts are known.
+Roster::Limits limits_of(const Options& options, const Environment& environment) {
+  Roster::Limits limits = options.elastic.limits;
+  limits.finds_hosts = !options.elastic.discovery.empty();
+  limits.mapping = options.mapping;
+  if (limits.wait.count() == 0)
+    limits.wait = std::chrono::seconds(init_timeout(options, environment));
+  return limits;
+}
+
+/// Ranks that wait for the next world wait no less than kolo-run does.
+void lengthen_init(const Options& options, const Environment& environment, Plan& plan) {
+  const auto wait = plan.elastic.limits.wait + kBeforeRanksGiveUp;
+  if (wait > std::chrono::seconds(init_timeout(options, environment)))
+    plan.job.set.push_back(fmt::format("KOLO_INIT_TIMEOUT={}", wait.count()));
+}
+
+Status check_least(const Plan& plan) {
+  if (plan.elastic.limits.least <= plan.job.size) return {};
+  return KOLO_ERROR(kInvalidArgument, "--min-np {} is more than the {} ranks of the job",
+                    plan.elastic.limits.least, plan.job.size);
+}
+
+/// The hosts of an elastic job are its nodes, in their order.
+Status plan_elastic_nodes(const Options& options, const Environment& environment, Plan& plan) {
+  plan.job.is_elastic = true;
+  plan.elastic = options.elastic;
+  plan.elastic.limits = limits_of(options, environment);
+  plan.elastic.limits.first = plan.elastic.limits.most = plan.job.size;
+  KOLO_TRY(check_least(plan));
+  lengthen_init(options, environment, plan);
+  for (Place& place : plan.places) place.process = place.rank;
+  const int each = plan.places.front().local_size;
+  const Host own = plan.hosts.front();
+  plan.hosts.clear();
+  for (int node = 0; node < options.nodes; ++node) {
+    if (node == options.node_rank) {
+      plan.hosts.push_back(own);
+      continue;
+    }
+    plan.hosts.push_back({fmt::format("node {}", node), each, false});
+    for (int local = 0; local < each; ++local) {
+      const int rank = node * each + local;
+      plan.elastic.others.push_back({rank, plan.hosts.back().name, local, each, false, rank});
+    }
+  }
+  return {};
+}
+
 /// Plans one kolo-run on each node: this node's ranks, and node 0's store.
 Status plan_node(const Options& options, const Environment& environment, Plan& plan) {
   KOLO_ASSIGN(const int here, ranks_of_node(options, environment));
@@ -169,17 +218,9 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.job.master_port = plan.listen_port + 1;
   }
   plan.job.master_addr = plan.job.store;
+  plan.node = options.node_rank;
+  if (options.elastic.limits.least > 0) return plan_elastic_nodes(options, environment, plan);
   return {};
-}
-
-/// The limits of an elastic job before its hosts are known.
-Roster::Limits limits_of(const Options& options, const Environment& environment) {
-  Roster::Limits limits = options.elastic.limits;
-  limits.finds_hosts = !options.elastic.discovery.empty();
-  limits.mapping = options.mapping;
-  if (limits.wait.count() == 0)
-    limits.wait = std::chrono::seconds(init_timeout(options, environment));
-  return limits;
 }
 
 /// Takes the first processes of an elastic job, and completes its limits.
@@ -207,10 +248,7 @@ Status place_first(const Options& options, const Environment& environment, Plan&
                      [&](const Host& candidate) { return candidate.name == place.host; });
     place.local_size = std::min(host->slots, limits.most);
   }
-  // Ranks that wait for the next world wait no less than kolo-run does.
-  const auto wait = limits.wait + kBeforeRanksGiveUp;
-  if (wait > std::chrono::seconds(init_timeout(options, environment)))
-    plan.job.set.push_back(fmt::format("KOLO_INIT_TIMEOUT={}", wait.count()));
+  lengthen_init(options, environment, plan);
   return {};
 }
 
@@ -254,10 +292,7 @@ Status plan_job(const Options& options, const Environment& environment, Plan& pl
                       options.launcher, v6->host);
   }
   plan.job.size = static_cast<int>(plan.places.size());
-  if (plan.elastic.limits.least > plan.job.size) {
-    return KOLO_ERROR(kInvalidArgument, "--min-np {} is more than the {} ranks of the job",
-                      plan.elastic.limits.least, plan.job.size);
-  }
+  KOLO_TRY(check_least(plan));
   KOLO_ASSIGN(plan.job.secret, secret_or_new(options, environment));
   std::string own = options.address.empty() ? this_host() : options.address;
   if (!options.interface.empty() && options.address.empty()) {

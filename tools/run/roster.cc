@@ -177,7 +177,7 @@ bool Roster::has_other_host(const std::string& host) const {
 }
 
 bool Roster::may_have_enough(bool grows) const {
-  if (has_done_ || limits_.finds_hosts) return true;
+  if (has_done_ || finds_hosts_) return true;
   int more = 0;
   for (const Host& host : hosts_)
     if (!blacklist_.is_out(host.name)) more += std::max(0, free_slots(host));

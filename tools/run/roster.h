@@ -59,11 +59,16 @@ class Roster {
   };
 
   Roster(Limits limits, std::vector<Host> hosts)
-      : limits_(limits), restarts_left_(limits.restarts), hosts_(std::move(hosts)) {}
+      : limits_(limits),
+        restarts_left_(limits.restarts),
+        finds_hosts_(limits.finds_hosts),
+        hosts_(std::move(hosts)) {}
 
   /// Processes that the job begins with.
   void adopt(const std::vector<Place>& places);
   void set_hosts(std::vector<Host> hosts);
+  /// Whether further hosts may come; at first Limits::finds_hosts.
+  void expect_hosts(bool may_come) { finds_hosts_ = may_come; }
   /// Returns what follows for the host, for people; empty: nothing.
   std::string note_end(int process, End end, bool was_in_world, Time now);
   /// The training is over: nothing more is started.
@@ -106,6 +111,7 @@ class Roster {
 
   const Limits limits_;
   int restarts_left_;
+  bool finds_hosts_;
   std::vector<Host> hosts_;
   Blacklist blacklist_ = {};
   std::map<int, Member> members_ = {};     ///< living processes, by number

@@ -1,5 +1,6 @@
 // The store of an elastic job: processes come to it, and get their places in one world after the
 // other.
+#include "runtime/bootstrap/store_wire.h"
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "tests/support/deadlines.h"
@@ -10,6 +11,8 @@
 
 #include <future>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace kolo {
@@ -214,6 +217,79 @@ TEST_F(ElasticStore, WhatDoesNotBelongToAWorldIsRefused) {
   EXPECT_EQ(text_of(a->next_world(true, later())), "world 1: 0 of 1");
   EXPECT_TRUE(a->set("key", "value").ok());
   EXPECT_FALSE(a->next_world(false, later()).ok()) << "it is in a world's meeting";
+}
+
+using NodeEvent = TcpStoreServer::NodeEvent;
+
+class NodesOfAStore : public ElasticStore {
+ protected:
+  /// Node 1's launcher.
+  UniqueDescriptor node() {
+    const auto store = joined(1);
+    auto link = store->join_as_node(1, 2, later());
+    EXPECT_TRUE(link.ok()) << link.error().message;
+    return *std::move(link);
+  }
+
+  NodeEvent next_event() {
+    std::vector<NodeEvent> events;
+    const Deadline deadline = later();
+    while (events.empty() && !deadline.expired()) events = server_->take_node_events();
+    EXPECT_EQ(events.size(), 1U);
+    return events.empty() ? NodeEvent() : events.front();
+  }
+};
+
+TEST_F(NodesOfAStore, AnEndThatANodeTellsIsTheProcesss) {
+  serve(2, 1);
+  server_->note_start(1, 1);
+  meet();
+  const UniqueDescriptor link = node();
+  EXPECT_EQ(next_event().kind, NodeEvent::Kind::kCame);
+  ASSERT_TRUE(send_all(link.get(), to_frame({"ended", "1", "0", "how"}), later()).ok());
+  // The other one has a world at once, though nobody has taken the event.
+  EXPECT_EQ(text_of(a_->next_world(false, later())), "world 2: 0 of 1");
+  const NodeEvent event = next_event();
+  EXPECT_EQ(event.kind, NodeEvent::Kind::kEnded);
+  EXPECT_EQ(event.numbers, std::vector<int>{1});
+  EXPECT_EQ(event.told, Fields{"how"});
+  EXPECT_TRUE(event.was_in_world);
+}
+
+TEST_F(NodesOfAStore, ProcessesEndWithTheirNode) {
+  serve(2, 1);
+  server_->note_start(1, 1);
+  meet();
+  UniqueDescriptor link = node();
+  static_cast<void>(next_event());
+  link.reset();
+  EXPECT_EQ(text_of(a_->next_world(false, later())), "world 2: 0 of 1");
+  const NodeEvent event = next_event();
+  EXPECT_EQ(event.kind, NodeEvent::Kind::kGone);
+  EXPECT_EQ(event.numbers, std::vector<int>{1});
+  const UniqueDescriptor again = node();
+  EXPECT_EQ(next_event().kind, NodeEvent::Kind::kCame);
+}
+
+TEST_F(NodesOfAStore, ANodeGetsItsFramesAndNoSecondOneComes) {
+  serve(1, 1);
+  const UniqueDescriptor link = node();
+  server_->tell_node(2, {"for another one"});
+  server_->tell_node(1, {"start", "7"});
+  std::string in;
+  std::optional<Fields> frame;
+  while (!frame) {
+    const auto got = receive_some(link.get(), later());
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    in += *got;
+    const auto taken = take_frame(in, kRequestLimit);
+    ASSERT_TRUE(taken.ok());
+    frame = *taken;
+  }
+  EXPECT_EQ(*frame, (Fields{"start", "7"}));
+  const auto again = joined(1)->join_as_node(1, 2, later());
+  ASSERT_FALSE(again.ok());
+  EXPECT_THAT(again.error().message, HasSubstr("a kolo-run of node 1 is there already"));
 }
 
 }  // namespace

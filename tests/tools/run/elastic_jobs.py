@@ -33,21 +33,34 @@ class Hosts:
         fresh.rename(self.folder / "listed")
 
 
-class Job:
-    """One run; `start` takes a command line as subprocess.Popen does."""
+class Said:
+    """What a job has said so far."""
 
-    def __init__(self, command, start=subprocess.Popen, **settings):
-        self.process = start(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, **settings)
+    def __init__(self):
         self.text = ""
         self.changed = threading.Condition()
+
+
+class Job:
+    """One run; `start` takes a command line as subprocess.Popen does. `among`: a run of the same job, on another
+    node; what both say is read together."""
+
+    def __init__(self, command, start=subprocess.Popen, among=None, **settings):
+        self.process = start(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, **settings)
+        self.said = among.said if among else Said()
+        self.changed = self.said.changed
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
+
+    @property
+    def text(self):
+        return self.said.text
 
     def read(self):
         for line in self.process.stdout:
             with self.changed:
-                self.text += line
+                self.said.text += line
                 self.changed.notify_all()
         self.process.wait()
         with self.changed:

@@ -1,4 +1,4 @@
-#include "tools/run/elastic.h"
+#include "tools/run/leader.h"
 
 #include "tools/run/plan.h"
 #include "tools/run/same_host.h"
@@ -16,20 +16,25 @@ constexpr std::chrono::milliseconds kLook(100);
 
 }  // namespace
 
-Elastic::Elastic(ElasticOptions options, std::vector<Host> hosts, TcpStoreServer& lobby)
-    : options_(std::move(options)), lobby_(lobby), roster_(options_.limits, std::move(hosts)) {
+Leader::Leader(ElasticOptions options, std::vector<Host> hosts, TcpStoreServer& lobby)
+    : options_(std::move(options)),
+      hosts_(std::move(hosts)),
+      lobby_(lobby),
+      roster_(options_.limits, hosts_) {
   if (!options_.discovery.empty()) discovery_.emplace(options_.discovery);
 }
 
-void Elastic::begin(const std::vector<Place>& places) {
+void Leader::begin(const std::vector<Place>& places) {
   roster_.adopt(places);
+  roster_.adopt(options_.others);
   // The first world is made when all have come.
-  for (const Place& place : places) lobby_.note_start(place.process);
+  for (const Place& place : roster_.places()) lobby_.note_start(place.process, node_of(place));
 }
 
-Elastic::Orders Elastic::orders() {
+Elastic::Orders Leader::orders() {
   Orders orders;
   const auto now = Clock::now();
+  if (has_nodes()) look_at_nodes(orders);
   if (!has_changed_ && now < next_look_) return orders;
   has_changed_ = false;
   next_look_ = now + kLook;
@@ -37,15 +42,19 @@ Elastic::Orders Elastic::orders() {
   const std::vector<int> members = lobby_.members();
   const std::set<int> world(members.begin(), members.end());
   Roster::Decision decision = roster_.decide(world, lobby_.is_elastic(), now);
-  for (const Place& place : decision.start) lobby_.note_start(place.process);
-  orders.start = std::move(decision.start);
-  orders.end = std::move(decision.end);
-  orders.gives_up = std::move(decision.gives_up);
+  for (const Place& place : decision.start) {
+    lobby_.note_start(place.process, node_of(place));
+    if (!start_elsewhere(place)) orders.start.push_back(place);
+  }
+  for (const int process : decision.end)
+    if (!pass_on(process, kEndOrder)) orders.end.push_back(process);
+  if (!orders.gives_up) orders.gives_up = std::move(decision.gives_up);
   std::move(decision.lines.begin(), decision.lines.end(), std::back_inserter(orders.lines));
   if (is_over_) {
     for (const Place& place : roster_.places())
-      if (!world.contains(place.process)) orders.dismiss.push_back(place.process);
-  } else if (lobby_.has_lost_world()) {
+      if (!world.contains(place.process) && !pass_on(place.process, kDismissOrder))
+        orders.dismiss.push_back(place.process);
+  } else if (lobby_.has_lost_world() && !orders.gives_up) {
     orders.gives_up =
         "no process that had the training's state is left; begin anew from a checkpoint";
   }
@@ -53,13 +62,13 @@ Elastic::Orders Elastic::orders() {
   return orders;
 }
 
-void Elastic::kill_late(Orders& orders) {
+void Leader::kill_late(Orders& orders) {
   const std::vector<int> late = lobby_.late(options_.patience);
   if (late.empty()) return;
   for (const Place& place : roster_.places()) {
     const bool is_late = std::find(late.begin(), late.end(), place.process) != late.end();
     if (!is_late || !killed_.insert(place.process).second) continue;
-    orders.kill.push_back(place.process);
+    if (!pass_on(place.process, kKillOrder)) orders.kill.push_back(place.process);
     orders.lines.push_back(
         fmt::format("the others have waited {} s (--patience) for process {} on "
                     "{}; killing it",
@@ -67,7 +76,7 @@ void Elastic::kill_late(Orders& orders) {
   }
 }
 
-void Elastic::look_for_hosts(Clock::time_point now, Orders& orders) {
+void Leader::look_for_hosts(Clock::time_point now, Orders& orders) {
   static_cast<void>(discovery_->keep(now));  // a failure is told below
   if (std::string failure = discovery_->take_failure(); !failure.empty())
     orders.lines.push_back(std::move(failure));
@@ -86,26 +95,31 @@ void Elastic::look_for_hosts(Clock::time_point now, Orders& orders) {
   }
 }
 
-void Elastic::take_child(pid_t pid, int status) {
+void Leader::take_child(pid_t pid, int status) {
   if (discovery_ && discovery_->take_end(pid, status)) has_changed_ = true;
 }
 
-bool Elastic::note_end(const Process& process, Roster::End end, std::string& line) {
+bool Leader::note_end(const Process& process, Roster::End end, std::string& line) {
+  const ProcessEnd ended = end_of(process, end);
+  const bool was_in_world = lobby_.is_in_world(ended.process);
+  lobby_.note_end(ended.process, end == Roster::End::kDone);
+  return take_end(ended, process.place.host, was_in_world, line);
+}
+
+bool Leader::take_end(const ProcessEnd& ended, const std::string& on, bool was_in_world,
+                      std::string& line) {
   has_changed_ = true;
-  const int number = process.place.process;
-  const bool is_done = end == Roster::End::kDone;
-  const bool was_in_world = lobby_.is_in_world(number);
+  const bool is_done = ended.end == Roster::End::kDone;
   const bool had_world = !lobby_.members().empty();
   const int restarts = roster_.restarts_left();
-  lobby_.note_end(number, is_done);
-  const std::string host = roster_.note_end(number, end, was_in_world, Clock::now());
-  line = fmt::format("process {} on {} (pid {}) ended with {}", number, process.place.host,
-                     process.pid, describe_status(process.status));
-  if (is_done && was_in_world) {
+  const std::string host = roster_.note_end(ended.process, ended.end, was_in_world, Clock::now());
+  line = describe(ended, on);
+  if (is_done && was_in_world && !is_over_) {
     is_over_ = true;
     roster_.finish();
+    tell_all(over_frame());
   }
-  if (is_done || end == Roster::End::kAsked) {
+  if (is_done || ended.end == Roster::End::kAsked) {
     line = is_done || is_over_ ? "" : line + ", as it was asked to";
     return true;
   }
@@ -113,8 +127,8 @@ bool Elastic::note_end(const Process& process, Roster::End end, std::string& lin
   const bool is_elastic = lobby_.is_elastic();
   // A host may be unfit for the program: the others can begin without it.
   const bool is_host =
-      end == Roster::End::kNoLogin ||
-      (!had_world && (end == Roster::End::kCut || roster_.has_other_host(process.place.host)));
+      ended.end == Roster::End::kNoLogin ||
+      (!had_world && (ended.end == Roster::End::kCut || roster_.has_other_host(on)));
   if (!is_elastic && !is_host) {
     line += ", and the program has not called kolo::elastic::run()";
     return false;
