@@ -42,16 +42,24 @@ Status TcpStoreServer::handle_node(Connection& connection, Fields request) {
     return KOLO_ERROR(kMismatch, "a request that is not kolo's");
   const bool is_there = std::any_of(connections_.begin(), connections_.end(),
                                     [&](const Connection& other) { return other.node == number; });
-  if (is_there || *number == 0) {
-    connection.closing = true;
+  const bool fits = *number > 0 && *number < options_.nodes && *slots == options_.slots;
+  if (is_there || !fits) connection.closing = true;
+  if (is_there) {
     return KOLO_ERROR(kInvalidArgument,
-                      "a kolo-run of node {} is there already: give each another --node-rank",
+                      "a kolo-run of node {} is there already: give each another --node-rank; if "
+                      "its host was lost, try again after 30 s",
                       *number);
+  }
+  if (!fits) {
+    return KOLO_ERROR(kMismatch,
+                      "node {} has {} ranks, and node 0 is one of {} nodes with {} each: give all "
+                      "the same --nnodes and --nproc-per-node",
+                      *number, *slots, options_.nodes, options_.slots);
   }
   connection.node = number;
   end_if_silent(connection.fd.get());
   connection.send(to_frame({std::string(kOkReply)}));
-  nodes_.events.push_back({.kind = NodeEvent::Kind::kCame, .node = *number, .numbers = {*slots}});
+  nodes_.events.push_back({.kind = NodeEvent::Kind::kCame, .node = *number});
   return {};
 }
 

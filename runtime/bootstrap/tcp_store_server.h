@@ -49,6 +49,9 @@ class TcpStoreServer {
     /// Likewise, where nobody notes ends: a process ends with its lifeline (see kLifelineRequest),
     /// and is taken for lost if the others have waited for it that long. 0: ends are noted.
     std::chrono::seconds patience = std::chrono::seconds(0);
+    /// Likewise, with one launcher on each node: their number, and the processes of each.
+    int nodes = 1;
+    int slots = 0;
   };
 
   /// kInvalidArgument, with a remedy, for a port that is taken.
@@ -83,13 +86,13 @@ class TcpStoreServer {
   // For one launcher on each node. Any thread.
   struct NodeEvent {
     enum class Kind : std::uint8_t {
-      kCame,   ///< the node's launcher: its slots
+      kCame,   ///< the node's launcher
       kEnded,  ///< a process, which the lobby knows already: its number, and what was told of it
       kGone,   ///< the node's launcher: its processes that lived, which the lobby knows already
     };
     Kind kind = Kind::kCame;
     int node = 0;
-    std::vector<int> numbers = {};  ///< slots, or processes
+    std::vector<int> numbers = {};  ///< processes
     bool was_in_world = false;      ///< kEnded
     Fields told = {};               ///< kEnded
   };

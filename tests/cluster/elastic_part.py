@@ -95,6 +95,36 @@ class Elastic(unittest.TestCase):
             cluster().mend(2)
         self.finish(job)
 
+    def start_node(self, node, among=None):
+        def on_host(command, **settings):
+            return cluster().hosts[node].start(*command, **settings)
+        settings = {"KOLO_FLIGHT_RECORDER": RECORDINGS, "KOLO_HEARTBEAT_TIMEOUT": "3", "KOLO_SECRET": "s"}
+        job = Job([program("kolo_run"), "--bind", "none", "--nnodes", "2", "--nproc-per-node", "1", "--node-rank",
+                   str(node), "--master-addr", "kolohost0", "--min-np", "1",
+                   *command_of(program("worker"), self.stop)], on_host, among=among, env=environment(**settings))
+        self.addCleanup(job.close)
+        return job
+
+    def test_a_node_with_a_kolo_run_of_its_own_is_cut_off_and_comes_back(self):
+        node_0 = self.start_node(0)
+        node_1 = self.start_node(1, among=node_0)
+        first, _ = node_0.await_world("kolohost0", "kolohost1")
+        cluster().cut(1)
+        try:
+            node_0.expect(r"node 1 is gone: its kolo-run has ended, or has not answered for 30 s; lost processes: 1")
+            second, _ = node_0.await_world("kolohost0", after=first)
+            node_1.end(self, 1)
+        finally:
+            cluster().mend(1)
+        node_0.expect("node 0's kolo-run has ended, or has not answered for 30 s; ending the job")
+        node_1 = self.start_node(1, among=node_0)
+        _, members = node_0.await_world("kolohost0", "kolohost1", after=second)
+        self.assertEqual(sorted(members), [0, 2])
+        self.stop.touch()
+        node_0.end(self)
+        node_1.end(self)
+        cluster().hosts[1].run("sh", "-c", f"rm -f {RECORDINGS}/kolo-flight*")
+
     def test_a_host_whose_processes_all_end(self):
         """Its login, its guard and its rank: the connection breaks, and kolo-run takes the spare slot of another."""
         job = self.start("-H", "kolohost0:1,kolohost1:1,kolohost2:1", "-np", "2", "--min-np", "1", "--restarts", "1")

@@ -39,7 +39,7 @@ class Leader final : public Elastic {
   /// 0: this one.
   int node_of(const Place& place) const;
   void look_at_nodes(Orders& orders);
-  void take_node(int node, int slots);
+  void take_node(int node);
   void lose_node(const TcpStoreServer::NodeEvent& event, Orders& orders);
   /// What the roster may use of the nodes.
   void set_nodes();
@@ -54,11 +54,11 @@ class Leader final : public Elastic {
   TcpStoreServer& lobby_;
   Roster roster_;
   std::optional<Discovery> discovery_ = {};
-  std::vector<Host> listed_ = {};    ///< as the discovery has named them last
-  std::set<int> killed_ = {};        ///< processes that came too late
-  std::set<int> nodes_ = {};         ///< further nodes whose kolo-run is there
-  std::set<int> gone_nodes_ = {};    ///< whose kolo-run was there
-  bool has_changed_ = true;          ///< since the last orders
+  std::vector<Host> listed_ = {};  ///< as the discovery has named them last
+  std::set<int> killed_ = {};      ///< processes that came too late
+  std::set<int> nodes_ = {};       ///< further nodes whose kolo-run is there
+  std::set<int> gone_nodes_ = {};  ///< whose kolo-run was there
+  bool has_changed_ = true;        ///< since the last orders
   Clock::time_point next_look_ = {};
   bool is_over_ = false;
 };

@@ -26,9 +26,7 @@ bool Leader::waits() const {
                      [this](const Place& place) { return node_of(place) > 0; });
 }
 
-void Leader::end(int exit_code) {
-  tell_all(quit_frame(exit_code, "node 0 ends the job"));
-}
+void Leader::end(int exit_code) { tell_all(quit_frame(exit_code, "node 0 ends the job")); }
 
 void Leader::tell_all(const Fields& frame) {
   for (const int node : nodes_) lobby_.tell_node(node, frame);
@@ -54,7 +52,7 @@ void Leader::look_at_nodes(Orders& orders) {
     has_changed_ = true;
     switch (event.kind) {
       case Event::Kind::kCame:
-        take_node(event.node, event.numbers.front());
+        take_node(event.node);
         break;
       case Event::Kind::kGone:
         lose_node(event, orders);
@@ -74,16 +72,7 @@ void Leader::look_at_nodes(Orders& orders) {
   }
 }
 
-void Leader::take_node(int node, int slots) {
-  const auto index = static_cast<std::size_t>(node);
-  const int expected = hosts_.front().slots;
-  if (index >= hosts_.size() || slots != expected) {
-    const std::string why = fmt::format(
-        "node {} has {} ranks, and node 0 is one of {} with {} each: give all the same --nnodes "
-        "and --nproc-per-node",
-        node, slots, hosts_.size(), expected);
-    return lobby_.tell_node(node, quit_frame(kCannotStart, why));
-  }
+void Leader::take_node(int node) {
   nodes_.insert(node);
   if (is_over_) lobby_.tell_node(node, over_frame());
   if (gone_nodes_.erase(node) > 0) return set_nodes();
@@ -92,22 +81,21 @@ void Leader::take_node(int node, int slots) {
 }
 
 void Leader::lose_node(const Event& event, Orders& orders) {
-  if (nodes_.erase(event.node) == 0) return;
+  nodes_.erase(event.node);
   const bool had_world = !lobby_.members().empty();
   bool has_lost = false;
   for (const Place& place : roster_.places()) {
     if (node_of(place) != event.node) continue;
     has_lost = true;
+    lobby_.note_end(place.process, /*is_done=*/false);  // one that was started meanwhile, too
     // Its slots go with the node, so none is used up.
-    static_cast<void>(
-        roster_.note_end(place.process, Roster::End::kAsked, false, Clock::now()));
+    static_cast<void>(roster_.note_end(place.process, Roster::End::kAsked, false, Clock::now()));
   }
   gone_nodes_.insert(event.node);
   set_nodes();
   if (!has_lost) return;
   std::string line = fmt::format(
-      "node {} is gone: its kolo-run has ended, or has not answered for 30 s; processes {} are "
-      "lost",
+      "node {} is gone: its kolo-run has ended, or has not answered for 30 s; lost processes: {}",
       event.node, fmt::join(event.numbers, ", "));
   if (had_world && !lobby_.is_elastic()) {
     orders.gives_up = line + ", and the program has not called kolo::elastic::run()";

@@ -101,6 +101,10 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan, std::chrono::seconds p
   store.size = plan.job.size;
   store.least = plan.elastic.limits.least;
   store.patience = patience;
+  if (!plan.elastic.others.empty()) {
+    store.nodes = static_cast<int>(plan.hosts.size());
+    store.slots = plan.hosts.front().slots;
+  }
   store.secret = plan.job.secret;
   store.warn = [](const std::string& line) { say(line); };
   KOLO_ASSIGN(auto server, TcpStoreServer::start(std::move(store)));

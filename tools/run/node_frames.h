@@ -27,8 +27,8 @@ Fields quit_frame(int exit_code, const std::string& why);
 
 struct NodeOrder {
   std::string kind;
-  Place place = {};     ///< of the process; of kStartOrder with all but the host
-  int exit_code = 0;    ///< of kQuitOrder
+  Place place = {};   ///< without its host; all but kStartOrder have the process alone
+  int exit_code = 0;  ///< with kQuitOrder, as the next
   std::string why = {};
 };
 /// Nothing for what is no order of this version.

@@ -67,8 +67,9 @@ TEST(InitOptions, BackendsAndDevicesThatThereAreNot) {
 TEST(InitOptions, WhatRanksMustAgreeOn) {
   RendezvousMethod way;
   way.method = "tcp";
-  EXPECT_THAT(agreed_options({.group_name = "a"}, way),
-              ElementsAre("init method: tcp", "backend: kolo", "group name: a"));
+  EXPECT_THAT(agreed_options({.group_name = "a"}, way, /*splits=*/2),
+              ElementsAre("init method: tcp", "backend: kolo", "group name: a",
+                          "calls of split_world(): 2"));
 }
 
 Result<std::vector<std::string>> exchange(const std::shared_ptr<KeyValueStore>& store,

@@ -29,8 +29,12 @@ std::string text_of(const Result<World>& world) {
 class ElasticStore : public testing::Test {
  protected:
   void serve(int processes, int least, std::chrono::seconds patience = {}) {
-    auto started = TcpStoreServer::start(
-        {.endpoint = {"127.0.0.1", 0}, .secret = "secret", .least = least, .patience = patience});
+    auto started = TcpStoreServer::start({.endpoint = {"127.0.0.1", 0},
+                                          .secret = "secret",
+                                          .least = least,
+                                          .patience = patience,
+                                          .nodes = 2,
+                                          .slots = 2});
     ASSERT_TRUE(started.ok()) << started.error().message;
     server_ = *std::move(started);
     for (int process = 0; process < processes; ++process) server_->note_start(process);
@@ -290,6 +294,9 @@ TEST_F(NodesOfAStore, ANodeGetsItsFramesAndNoSecondOneComes) {
   const auto again = joined(1)->join_as_node(1, 2, later());
   ASSERT_FALSE(again.ok());
   EXPECT_THAT(again.error().message, HasSubstr("a kolo-run of node 1 is there already"));
+  const auto third = joined(2)->join_as_node(2, 2, later());
+  ASSERT_FALSE(third.ok());
+  EXPECT_THAT(third.error().message, HasSubstr("node 0 is one of 2 nodes with 2 each"));
 }
 
 }  // namespace
