@@ -244,7 +244,7 @@ class NodesOfAStore : public ElasticStore {
   }
 };
 
-TEST_F(NodesOfAStore, AnEndThatANodeTellsIsTheProcesss) {
+TEST_F(NodesOfAStore, AnEndThatANodeTellsCountsAtOnce) {
   serve(2, 1);
   server_->note_start(1, 1);
   meet();
@@ -252,7 +252,7 @@ TEST_F(NodesOfAStore, AnEndThatANodeTellsIsTheProcesss) {
   EXPECT_EQ(next_event().kind, NodeEvent::Kind::kCame);
   ASSERT_TRUE(send_all(link.get(), to_frame({"ended", "1", "0", "how"}), later()).ok());
   // The other one has a world at once, though nobody has taken the event.
-  EXPECT_EQ(text_of(a_->next_world(false, later())), "world 2: 0 of 1");
+  EXPECT_EQ(text_of(joined(0)->next_world(false, later())), "world 2: 0 of 1");
   const NodeEvent event = next_event();
   EXPECT_EQ(event.kind, NodeEvent::Kind::kEnded);
   EXPECT_EQ(event.numbers, std::vector<int>{1});
@@ -267,7 +267,7 @@ TEST_F(NodesOfAStore, ProcessesEndWithTheirNode) {
   UniqueDescriptor link = node();
   static_cast<void>(next_event());
   link.reset();
-  EXPECT_EQ(text_of(a_->next_world(false, later())), "world 2: 0 of 1");
+  EXPECT_EQ(text_of(joined(0)->next_world(false, later())), "world 2: 0 of 1");
   const NodeEvent event = next_event();
   EXPECT_EQ(event.kind, NodeEvent::Kind::kGone);
   EXPECT_EQ(event.numbers, std::vector<int>{1});
