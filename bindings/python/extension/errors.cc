@@ -9,7 +9,9 @@ namespace kolo::python {
 namespace {
 
 void raise_in_python(const Exception& error) {
-  const py::object type = py::module_::import("kolo.errors").attr("KoloError");
+  const bool of_arguments = error.code() == ErrorCode::kInvalidArgument;
+  const py::object type =
+      py::module_::import("kolo.errors").attr(of_arguments ? "KoloArgumentError" : "KoloError");
   const py::object raised = type(error.what(), std::string(to_string(error.code())));
   PyErr_SetObject(type.ptr(), raised.ptr());
 }

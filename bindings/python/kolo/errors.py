@@ -1,7 +1,7 @@
 """The exception of kolo's calls."""
 import torch.distributed
 
-__all__ = ["KoloError"]
+__all__ = ["KoloArgumentError", "KoloError"]
 
 
 class KoloError(torch.distributed.DistBackendError):
@@ -21,3 +21,7 @@ class KoloError(torch.distributed.DistBackendError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (str(self), self.code)
+
+
+class KoloArgumentError(KoloError, ValueError):
+    """A call of kolo with an argument that can never work: a ``ValueError`` as well."""
