@@ -1,4 +1,5 @@
-# Finds a LibTorch: target KoloTorch::torch (its CPU half), KoloTorch_VERSION, KoloTorch_ROOT; and
+# Finds a LibTorch: target KoloTorch::torch (its CPU half), KoloTorch_VERSION, KoloTorch_ROOT;
+# KoloTorch::torch_python where it is Python's; and
 # KoloTorch::torch_cuda where it has a CUDA half that can be loaded, KoloTorch_CUDA_FOUND, and why or
 # why not in KoloTorch_CUDA_REASON.
 # The config file in PyPI's wheel demands a CUDA toolkit even of a program that never uses it.
@@ -103,6 +104,9 @@ if(KoloTorch_FOUND AND NOT TARGET KoloTorch::torch)
   set(names c10 torch_cpu)
   if(KoloTorch_CUDA_FOUND)
     list(APPEND names c10_cuda torch_cuda)
+  endif()
+  if(EXISTS "${KoloTorch_ROOT}/lib/libtorch_python.so")
+    list(APPEND names torch_python)
   endif()
   foreach(name IN LISTS names)
     add_library(KoloTorch::${name} SHARED IMPORTED)

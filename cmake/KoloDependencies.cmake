@@ -1,6 +1,6 @@
 # What kolo builds on, each through its own package. Sets KOLO_PRIVATE_DEPENDENCIES for the core,
-# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_CUDA, KOLO_HAS_NCCL, KOLO_HAS_TORCH, KOLO_HAS_C10D and
-# KOLO_HAS_GLOO with a reason each for the summary.
+# and KOLO_HAS_MPI, KOLO_HAS_PMIX, KOLO_HAS_CUDA, KOLO_HAS_NCCL, KOLO_HAS_TORCH, KOLO_HAS_C10D,
+# KOLO_HAS_PYTHON and KOLO_HAS_GLOO with a reason each for the summary.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -72,6 +72,14 @@ if(KOLO_HAS_CUDA)
   include(KoloCuda)
 endif()
 
+# pip builds against the torch of the Python that it installs for.
+if(SKBUILD AND NOT KOLO_TORCH_ROOT)
+  execute_process(COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bindings/python/find_torch.py
+    OUTPUT_VARIABLE KOLO_TORCH_ROOT ERROR_VARIABLE reason RESULT_VARIABLE failed)
+  if(failed)
+    message(FATAL_ERROR "${reason}")
+  endif()
+endif()
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
   find_package(KoloTorch QUIET)
   if(KOLO_TORCH_ROOT AND NOT KoloTorch_FOUND)
@@ -92,6 +100,28 @@ if(KOLO_HAS_TORCH AND KoloTorch_VERSION VERSION_GREATER_EQUAL 2.11
   set(KOLO_HAS_C10D ON)
   set(KOLO_HAS_C10D_REASON "<kolo/c10d.h>")
 endif()
+
+# The Python package is for the Python whose torch this is: that of the environment around it.
+set(python_reason "${KOLO_HAS_C10D_REASON}")
+set(python_found OFF)
+if(KOLO_HAS_C10D AND NOT KOLO_WITH_PYTHON STREQUAL "OFF")
+  get_filename_component(environment "${KoloTorch_ROOT}/../../../.." ABSOLUTE)
+  if(NOT Python_EXECUTABLE AND EXISTS "${environment}/bin/python3")
+    set(Python_EXECUTABLE "${environment}/bin/python3")
+  endif()
+  find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+  set(python_reason "no Python of 3.10 or newer with its headers was found (Debian: python3-dev; \
+elsewhere: -DPython_EXECUTABLE=<the one that has torch>)")
+  if(Python_FOUND AND EXISTS "${KoloTorch_ROOT}/_C.${Python_SOABI}.so")
+    set(python_found ON)
+    set(python_reason "${Python_VERSION}, ${Python_EXECUTABLE}")
+  elseif(Python_FOUND)
+    set(python_reason "${KoloTorch_ROOT} is not torch of Python ${Python_VERSION} (${Python_EXECUTABLE}): \
+it has no _C.${Python_SOABI}.so; give -DPython_EXECUTABLE=<the one that has this torch>")
+  endif()
+endif()
+kolo_optional_part(KOLO_HAS_PYTHON KOLO_WITH_PYTHON "python_found" "${python_reason}"
+  "${python_reason}")
 
 # NCCL is loaded when it is asked for; a build needs its header, and CUDA. Where no system has it,
 # the wheel that LibTorch's wheel depends on does.

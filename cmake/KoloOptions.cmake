@@ -15,7 +15,7 @@ set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize="
 set(KOLO_CUDA_ARCHITECTURES 80 90 100 CACHE STRING
   "GPUs to compile for, as 80;90;100; the newest as PTX too, for those that come after it")
 # AUTO: if it is found; ON: required; OFF: without.
-foreach(part MPI PMIX TORCH GLOO CUDA NCCL)
+foreach(part MPI PMIX TORCH PYTHON GLOO CUDA NCCL)
   set(KOLO_WITH_${part} AUTO CACHE STRING "Build the ${part} part: AUTO, ON or OFF")
   set_property(CACHE KOLO_WITH_${part} PROPERTY STRINGS AUTO ON OFF)
   if(NOT KOLO_WITH_${part} MATCHES "^(AUTO|ON|OFF)$")

@@ -61,6 +61,7 @@ LAYERS = {
     "bindings/torch/accelerator": TENSORS + ["bindings/torch/gradients", "bindings/torch/data",
                                              "bindings/torch/training"],
     "bindings/c10d": TENSORS,
+    "bindings/python": ["bindings/include", "bindings/core", "bindings/c10d"],
     "examples": ["bindings/include"],
     "tools": None,
     "tests": None,
@@ -79,6 +80,7 @@ WHY = {
     "bindings/torch/data": "this wing is built on tensors, the public headers and bindings/core",
     "bindings/torch/training": "this wing is built on tensors, gradients, data, the public headers and bindings/core",
     "bindings/c10d": "this binding is built on the public headers, bindings/core and bindings/torch/tensors",
+    "bindings/python": "this binding gives Python what the public headers, bindings/core and bindings/c10d have",
     "examples": "an example sees what a user sees: <kolo/…>",
 }
 for stage in STAGES:
@@ -87,9 +89,10 @@ for stage in STAGES:
 
 # Libraries, the headers that give them away, and the only places that may include them.
 LIBRARIES = [
-    ("LibTorch", r"(torch|ATen|c10|caffe2)/", ("bindings/torch/", "bindings/c10d/", "examples/", "tests/",
-                                               "bindings/include/kolo/c10d.h",
+    ("LibTorch", r"(torch|ATen|c10|caffe2)/", ("bindings/torch/", "bindings/c10d/", "bindings/python/",
+                                               "examples/", "tests/", "bindings/include/kolo/c10d.h",
                                                "bindings/include/kolo/torch.h", "bindings/include/kolo/torch/")),
+    ("pybind11", r"pybind11/", ("bindings/python/",)),
     ("protobuf", r"google/protobuf/|.*\.pb\.h$", ("runtime/negotiation/wire.cc",)),
     ("UCX", r"uc[pst]/", ("transport/ucx/",)),
     ("MPI", r"mpi\.h$", ("runtime/bootstrap/mpi_bootstrap.cc", "tests/", "tools/perf/mpi_engine.cc")),

@@ -73,13 +73,36 @@ bool ProcessGroupKolo::in_order(const at::Tensor& tensor) const {
 CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
                                    std::chrono::milliseconds timeout) {
   if (!started.inputs.empty()) device_ = started.device;
-  return c10::make_intrusive<GroupWork>(
+  auto work = c10::make_intrusive<GroupWork>(
       std::move(started),
       GroupWork::Call{.type = type,
                       .rank = rank_,
                       .sequence = ++sequence_,
                       .timeout = timeout > kNoTimeout ? timeout : timeout_},
       *futures_);
+  if (coalesced_) coalesced_->push_back(work);
+  return work;
+}
+
+void ProcessGroupKolo::startCoalescing() {
+  if (coalesced_) refuse("startCoalescing", "was called twice; call endCoalescing() between");
+  coalesced_.emplace();
+}
+
+CallWork ProcessGroupKolo::endCoalescing() {
+  if (!coalesced_) refuse("endCoalescing", "was called without startCoalescing()");
+  const auto works = *std::exchange(coalesced_, std::nullopt);
+  Started all;
+  for (const auto& work : works) {
+    const Started& one = work->started();
+    all.works.insert(all.works.end(), one.works.begin(), one.works.end());
+    all.results.insert(all.results.end(), one.results.begin(), one.results.end());
+    if (!one.results.empty()) all.device = one.device;
+  }
+  all.finish = [works] {
+    for (const auto& work : works) work->wait();
+  };
+  return to_work(std::move(all), c10d::OpType::COALESCED, c10d::kUnsetTimeout);
 }
 
 CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {

@@ -77,6 +77,49 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
   return to_work(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
 }
 
+CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                               const c10d::AllgatherOptions& options) {
+  const torch::NoGradGuard no_grad;
+  constexpr const char* call = "allgather_coalesced";
+  const Called called{.kind = OperationKind::kAllgather,
+                      .in_order = in_order(first_defined(inputs, outputs)),
+                      .operations = std::max(inputs.size(), std::size_t{1})};
+  checked(set(), called, [&] {
+    if (inputs.empty()) refuse(call, "takes an input or more, not 0");
+    if (outputs.size() != ranks_.size()) {
+      refuse(call, fmt::format("takes {} lists of outputs, one of each rank, not {}", ranks_.size(),
+                               outputs.size()));
+    }
+    for (const Tensors& list : outputs) {
+      if (list.size() != inputs.size()) {
+        refuse(call, fmt::format("takes an output of each rank for each input, not {} for {}",
+                                 list.size(), inputs.size()));
+      }
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        check_types(inputs[i], {list[i]}, call);
+        check_one_device(inputs.front(), inputs[i], call);
+        check_size(list[i].numel(), inputs[i].numel(), call, "output");
+      }
+      check_outputs(list, call);
+    }
+  });
+  Started started{.device = inputs.front().device(), .title = "kolo:all_gather", .inputs = inputs};
+  Tensors gathered;
+  for (const torch::Tensor& tensor : inputs) {
+    const torch::Tensor input = input_of(tensor);
+    gathered.push_back(torch::empty({size_, tensor.numel()}, input.options()));
+    started.works.push_back(start_allgather(set(), input, gathered.back()));
+  }
+  for (const Tensors& list : outputs)
+    started.results.insert(started.results.end(), list.begin(), list.end());
+  started.finish = [outputs, gathered] {
+    for (std::size_t rank = 0; rank < outputs.size(); ++rank)
+      for (std::size_t i = 0; i < gathered.size(); ++i)
+        copy_to(outputs[rank][i], gathered[i][static_cast<std::int64_t>(rank)]);
+  };
+  return to_work(std::move(started), c10d::OpType::ALLGATHER_COALESCED, options.timeout);
+}
+
 CallWork ProcessGroupKolo::_allgather_base(at::Tensor& output, at::Tensor& input,
                                            const c10d::AllgatherOptions& options) {
   Tensors outputs{output};

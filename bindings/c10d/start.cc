@@ -60,6 +60,32 @@ MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int t
           .stream = current_stream(tensor.device())};
 }
 
+const char* name_of(c10d::ReduceOp::RedOpType op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      return "SUM";
+    case c10d::ReduceOp::AVG:
+      return "AVG";
+    case c10d::ReduceOp::PRODUCT:
+      return "PRODUCT";
+    case c10d::ReduceOp::MIN:
+      return "MIN";
+    case c10d::ReduceOp::MAX:
+      return "MAX";
+    case c10d::ReduceOp::BAND:
+      return "BAND";
+    case c10d::ReduceOp::BOR:
+      return "BOR";
+    case c10d::ReduceOp::BXOR:
+      return "BXOR";
+    case c10d::ReduceOp::PREMUL_SUM:
+      return "PREMUL_SUM";
+    case c10d::ReduceOp::UNUSED:
+      break;
+  }
+  return "an unknown operation";
+}
+
 std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::ScalarType type) {
   switch (op) {
     case c10d::ReduceOp::SUM:
@@ -111,8 +137,8 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const 
         fmt::format(
             "c10d {}: kolo reduces by SUM and PRODUCT, by AVG all but bool tensors, by MIN and MAX "
             "all but complex ones, floating and complex ones by PREMUL_SUM, and bool ones by BAND "
-            "and BOR; not {} tensors by operation number {}",
-            call, torch::toString(type), static_cast<int>(op.op_)));
+            "and BOR; not {} tensors by {}",
+            call, torch::toString(type), name_of(op.op_)));
 }
 
 torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op) {

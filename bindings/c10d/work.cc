@@ -1,9 +1,12 @@
 #include "bindings/c10d/work.h"
 
+#include "bindings/c10d/interruption.h"
 #include "bindings/torch/tensors/device_stream.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +21,7 @@ struct FutureThread::State {
   std::condition_variable changed;
   std::thread thread;
   std::deque<c10::intrusive_ptr<GroupWork>> done;
+  const pid_t process = getpid();
   int begun = 0;  ///< futures that were asked for and are not complete
   bool closed = false;
   static thread_local const State* running;  ///< state whose callbacks run on this thread
@@ -61,6 +65,11 @@ thread_local const FutureThread::State* FutureThread::State::running = nullptr;
 FutureThread::FutureThread() : state_(std::make_shared<State>()) {}
 
 FutureThread::~FutureThread() {
+  if (state_->process != getpid()) {
+    // A forked child has neither the thread nor an owner of the mutex.
+    static_cast<void>(*new std::shared_ptr<State>(std::move(state_)));
+    return;
+  }
   std::thread thread;
   {
     const std::lock_guard lock(state_->mutex);
@@ -160,7 +169,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
   }
   for (const auto& work : started_.works) {
     if (work->done()) continue;
-    (void)work->wait(until);
+    wait_interruptibly(*work, until);
     if (work->done()) continue;
     raise(ErrorCode::kTimeout,
           "c10d call " + std::to_string(call_.sequence) + " (" + c10d::opTypeToString(call_.type) +

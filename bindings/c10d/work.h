@@ -85,6 +85,8 @@ class GroupWork final : public c10d::Work {
   /// done.
   void complete_future();
 
+  const Started& started() const { return started_; }
+
  private:
   /// Tells torch's profiler that the call has ended. Shared with the thread that ends the last
   /// operation.

@@ -8,7 +8,11 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from wheel import NotPossible  # noqa: E402
 
 PREFIX = "kolohost"
 PR_SET_PDEATHSIG = 1
@@ -31,10 +35,6 @@ ip link set lo up
 echo ready
 exec sleep infinity
 """
-
-
-class NotPossible(Exception):
-    """Why this machine cannot make hosts, or lacks what a test needs on them."""
 
 
 def require(*programs):

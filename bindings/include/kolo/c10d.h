@@ -55,14 +55,14 @@ namespace kolo {
 
 namespace c10d_binding {
 class FutureThread;
+class GroupWork;
 struct Started;
 }  // namespace c10d_binding
 
 /// The collectives of a process set as a c10d::Backend.
 ///
 /// - Unsupported calls throw an error that says so: sparse tensors (use kolo::sparse_allreduce),
-///   receives from any rank, bitwise reductions except on bool, allgather_coalesced (deprecated by
-///   c10d), coalescing, split and merge.
+///   receives from any rank, bitwise reductions except on bool, merge.
 /// - A work's future is complete before wait() returns. On the CPU it is also complete before
 ///   isCompleted() returns true.
 /// - Callbacks of a future run on the thread that completes it: a thread of the group, or the first
@@ -79,6 +79,25 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// needed before. Throws kInvalidArgument without it.
   explicit ProcessGroupKolo(const c10::intrusive_ptr<Options>& options);
 #endif
+  /// A group as torch.distributed describes it to what creates a backend (register_backend).
+  struct Description {
+    c10::intrusive_ptr<c10d::Store> store = {};  ///< all of its keys are this group's
+    int rank = 0;                                ///< in the group
+    int size = 1;
+    /// torch's global ranks of the members, ascending; empty: all ranks, the default group.
+    std::vector<std::int64_t> global_ranks = {};
+    /// Default deadline of wait(), and of each phase of a world's start. c10d's default of half an
+    /// hour counts as unset.
+    std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  };
+  /// The group of this description. Collective over its members alone.
+  /// - If kolo is not initialised, these ranks become its world, over the store, and shutdown() of
+  ///   this group ends the world.
+  /// - Otherwise the members of a default group must be the world, and those of another group are
+  ///   a new process set of it.
+  /// Throws kInvalidArgument for ranks that do not fit, kUnsupported for members outside the world,
+  /// and what kolo::init() throws.
+  static c10::intrusive_ptr<ProcessGroupKolo> create(const Description& description);
   /// Waits for operations whose future somebody holds.
   ~ProcessGroupKolo() override;
 
@@ -93,6 +112,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   /// False before reconfigure(), if the group waits for it.
   bool isInitialized() override { return size_ > 0; }
+  /// COMM_ERROR once the world's communication has failed.
+  c10d::ErrorType getError() override;
 
   /// Ends this group alone: its pending calls and later ones fail with kAborted, on all its ranks,
   /// with this rank's number. Calls of other groups go on, unless they share the process set.
@@ -102,6 +123,16 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// - The process set cannot be removed. A group on all ranks ends the calls of process set 0,
   ///   those that add and remove process sets included.
   void abort() override;
+
+  /// Ends the world that create() has begun for this group. No effect on another group.
+  void shutdown() override;
+
+  bool supportsSplitting() const override { return true; }
+  /// A new group of these ranks of this group, which are ascending. Collective over them alone; no
+  /// other rank calls it. `options` gives the new group's timeout; else it has this one's.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<Options>& options) override;
 
   bool supportsShrinking() const override { return true; }
   /// A new group of the others, in their order. Collective over these alone; they give the same
@@ -137,6 +168,11 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 
+  /// The works of the calls from here to endCoalescing(), which start at once, become one.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
@@ -152,6 +188,10 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                            std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = {}) override;
+  /// An allgather of each input: `outputs` has, for each rank, an output of each input.
+  c10::intrusive_ptr<c10d::Work> allgather_coalesced(
+      std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::AllgatherOptions& options = {}) override;
   /// Also known as all_gather_single.
   c10::intrusive_ptr<c10d::Work> _allgather_base(
       at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options = {}) override;
@@ -192,6 +232,10 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                           const c10d::AllToAllOptions& options = {}) override;
   /// A barrier of the hosts. It does not wait for the work of devices.
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = {}) override;
+  /// A barrier over the store, whose error on rank 0 names the ranks that have not come within
+  /// `options.timeout`: the first, or all of them. The others then fail, too. Throws kUnsupported
+  /// without a store (create(), split()).
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks = false) override;
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
@@ -230,6 +274,11 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                          std::chrono::milliseconds timeout);
 
   ProcessSet set_;
+  c10::intrusive_ptr<c10d::Store> store_;  ///< null: none was given
+  bool owns_world_ = false;                ///< shutdown() ends it
+  std::uint64_t monitored_barriers_ = 0;
+  /// Between startCoalescing() and endCoalescing().
+  std::optional<std::vector<c10::intrusive_ptr<c10d_binding::GroupWork>>> coalesced_;
   std::uint64_t world_ = 0;            ///< number of the world in which the set is; 0: none
   bool begins_without_world_ = false;  ///< enable_reconfigure
   std::optional<std::int64_t> uuid_;   ///< the last reconfigure()'s

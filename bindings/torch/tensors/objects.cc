@@ -50,14 +50,15 @@ void check_number(std::size_t bytes, std::size_t size) {
 
 std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options) {
   const bool is_root = rank() == root;
-  const std::int64_t told = broadcast(torch::tensor(is_root ? told_of(parcel) : 0, torch::kInt64),
-                                      root, {.name = part(options, "length")})
-                                .item<std::int64_t>();
+  const std::int64_t told =
+      broadcast(torch::tensor(is_root ? told_of(parcel) : 0, torch::kInt64), root,
+                {.name = part(options, "length"), .process_set = options.process_set})
+          .item<std::int64_t>();
   torch::Tensor words = torch::zeros({words_of(told)}, torch::kInt64);
   if (const std::string& mine = content_of(parcel); is_root && !mine.empty()) {
     std::memcpy(words.data_ptr(), mine.data(), mine.size());
   }
-  broadcast_(words, root, {.name = part(options, "bytes")});
+  broadcast_(words, root, {.name = part(options, "bytes"), .process_set = options.process_set});
   if (is_root && told >= 0) return std::move(parcel.bytes);
   std::string bytes = string_of(words.const_data_ptr<std::int64_t>(), told);
   if (told < 0) raise_failure(root, bytes);
@@ -70,14 +71,15 @@ std::vector<std::string> allgather_bytes(const Parcel& parcel, const ObjectOptio
   torch::Tensor rows = torch::zeros({1 + words_of(told_of(parcel))}, torch::kInt64);
   rows[0] = told_of(parcel);
   if (!mine.empty()) std::memcpy(rows.data_ptr<std::int64_t>() + 1, mine.data(), mine.size());
-  const torch::Tensor gathered = allgather(rows, {.name = options.name});
+  const torch::Tensor gathered =
+      allgather(rows, {.name = options.name, .process_set = options.process_set});
   const auto* word = gathered.const_data_ptr<std::int64_t>();
   std::vector<std::string> all;
-  for (int i = 0; i < size(); ++i) {
+  for (const int rank : options.process_set.ranks()) {
     const std::int64_t told = *word++;
     all.push_back(string_of(word, told));
     word += words_of(told);
-    if (told < 0) raise_failure(i, all.back());
+    if (told < 0) raise_failure(rank, all.back());
   }
   return all;
 }

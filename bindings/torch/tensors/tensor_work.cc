@@ -3,6 +3,7 @@
 
 #include <kolo/torch/tensor_work.h>
 
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -33,6 +34,11 @@ torch::Tensor TensorWork::wait() {
   }
   keep_for_current_stream(result_);
   return result_;
+}
+
+bool TensorWork::wait_until(std::chrono::steady_clock::time_point until) const {
+  (void)work_->wait(until);
+  return done();
 }
 
 void TensorWork::drain() {

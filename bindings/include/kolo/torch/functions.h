@@ -35,6 +35,7 @@
 #include <kolo/torch/tensor_work.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -95,10 +96,32 @@ KOLO_API std::vector<TensorWork> grouped_allreduce_async(
 KOLO_API std::vector<TensorWork> grouped_allreduce_async_(
     std::vector<torch::Tensor> tensors, const TensorAllreduceOptions& options = {});
 
+/// A sparse all-reduce in flight. Used by one thread at a time, like TensorWork.
+class KOLO_API SparseWork {
+ public:
+  /// Whether the operation has ended. Never blocks.
+  bool done() const { return shapes_.done() && indices_.done() && values_.done(); }
+  /// Waits and returns the result. Throws the operation's failure. May be called again.
+  torch::Tensor wait();
+  /// Waits until the operation has ended or `until` has passed. Returns done().
+  bool wait_until(std::chrono::steady_clock::time_point until) const;
+
+ private:
+  friend KOLO_API SparseWork sparse_allreduce_async(const torch::Tensor& tensor,
+                                                    const TensorAllreduceOptions& options);
+  TensorAllreduceOptions options_;
+  torch::Tensor result_;
+  TensorWork shapes_;  ///< extents of each rank's tensor, which must be equal
+  TensorWork indices_;
+  TensorWork values_;
+};
+
 /// Returns a new coalesced sparse (COO) tensor: the sum or average of every rank's sparse `tensor`.
 /// All have one shape. kolo allgathers indices and values, so it pays where few rows are set.
 KOLO_API torch::Tensor sparse_allreduce(const torch::Tensor& tensor,
                                         const TensorAllreduceOptions& options = {});
+KOLO_API SparseWork sparse_allreduce_async(const torch::Tensor& tensor,
+                                           const TensorAllreduceOptions& options = {});
 
 struct TensorMessageOptions {
   std::uint32_t tag = 0;

@@ -28,6 +28,7 @@ namespace kolo {
 
 struct ObjectOptions {
   std::string name = {};  ///< as AllreduceOptions::name
+  ProcessSet process_set = {};
 };
 
 /// What a rank sends: its bytes, or the reason why it has none. All ranks then throw
@@ -37,9 +38,11 @@ struct Parcel {
   std::string failure = {};  ///< empty without a failure
 };
 
-/// Returns the root's bytes, of any length, on every rank. kolo does not read the others' bytes.
+/// Returns the root's bytes, of any length, on every rank of the process set. `root` is a rank of
+/// the world. kolo does not read the others' bytes.
 KOLO_API std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options = {});
-/// Returns every rank's bytes, in rank order. Throws the failure of the lowest rank that has one.
+/// Returns the bytes of every rank of the process set, in rank order. Throws the failure of the
+/// lowest rank that has one.
 KOLO_API std::vector<std::string> allgather_bytes(const Parcel& parcel,
                                                   const ObjectOptions& options = {});
 

@@ -14,6 +14,7 @@
 #include <kolo/kolo.h>
 #include <torch/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -34,6 +35,8 @@ class KOLO_API TensorWork {
   bool done() const { return work_->done(); }
   /// Waits and returns the result. Throws the operation's failure. May be called again.
   torch::Tensor wait();
+  /// Waits until the operation has ended or `until` has passed. Returns done().
+  bool wait_until(std::chrono::steady_clock::time_point until) const;
   /// Waits until nothing accesses the memory any more, whatever the outcome. On CUDA tensors, later
   /// work of the current stream runs after that.
   void drain();

@@ -1,5 +1,5 @@
-"""The torchrun of PyTorch's wheel on a machine without CUDA's libraries. The wheel's Python module wants
-all of them to be there, but its agent calls none: an empty library takes the place of each that is
+"""The Python of PyTorch's wheel on a machine without CUDA's libraries. The wheel's modules want all of
+them to be there, but nothing on the CPU calls any: an empty library takes the place of each that is
 missing, in a folder of the test's own."""
 import os
 import pathlib
@@ -7,10 +7,12 @@ import re
 import shlex
 import subprocess
 
-from hosts import NotPossible
-
-MODULE = "torch.distributed.run"
+TORCHRUN = "torch.distributed.run"
 MOST_SYMBOLS = 100
+
+
+class NotPossible(Exception):
+    """What a test needs is not on this machine."""
 
 
 def output_of(*command):
@@ -46,8 +48,9 @@ def make_library(path, versions, symbols):
                     *([f"-Wl,--version-script={script}"] if versions else [])], check=True, input=source, text=True)
 
 
-def torchrun_of(python, folder):
-    """A script that starts it; NotPossible says why there is none."""
+def environment_for(python, module, folder):
+    """What lets this Python import the module, with libraries in the folder, which is made; NotPossible
+    says why nothing does."""
     if not os.access(python, os.X_OK):
         raise NotPossible(f"{python} is no Python: see tools/setup")
     found = output_of(python, "-c", "from importlib.util import find_spec; torch = find_spec('torch'); "
@@ -55,26 +58,35 @@ def torchrun_of(python, folder):
     if not found:
         raise NotPossible(f"{python} has no PyTorch: see tools/setup")
     missing = missing_libraries(pathlib.Path(found) / "lib")
-    folder.mkdir()
+    folder.mkdir(parents=True)
     environment = {"TORCH_USE_RTLD_GLOBAL": "1", "LD_LIBRARY_PATH": str(folder)} if missing else {}
     symbols = set()
     for _ in range(MOST_SYMBOLS):
         for name, versions in missing.items():
             make_library(folder / name, versions, symbols)
-        done = subprocess.run([python, "-W", "ignore", "-c", f"import {MODULE}"], check=False, capture_output=True,
+        done = subprocess.run([python, "-W", "ignore", "-c", f"import {module}"], check=False, capture_output=True,
                               text=True, timeout=60, env=os.environ | environment)
         symbol = re.search(r"undefined symbol: (\w+)(?:, version (\S+))?", done.stderr)
         if done.returncode == 0:
             break
         if not symbol or (symbol[1], symbol[2]) in symbols:
             lines = done.stderr.strip().splitlines()
-            raise NotPossible(f"{MODULE} does not import: {lines[-1] if lines else done.returncode}")
+            raise NotPossible(f"{module} does not import: {lines[-1] if lines else done.returncode}")
         symbols.add((symbol[1], symbol[2]))
     if missing:
-        print(f"torchrun without {', '.join(sorted(missing))}, which it does not call")
-    script = folder / "torchrun"
+        print(f"{module} without {', '.join(sorted(missing))}, which it does not call")
+    return environment
+
+
+def write_script(path, environment, command):
+    """A script that runs the command, with what it is given, in this environment."""
     settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
-    script.write_text(f"#!/bin/sh\n{settings}exec {shlex.quote(str(python))} -W ignore -m {MODULE} \"$@\"\n",
-                      encoding="ascii")
-    script.chmod(0o755)
-    return str(script)
+    path.write_text(f"#!/bin/sh\n{settings}exec {shlex.join(command)} \"$@\"\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def torchrun_of(python, folder):
+    """A script that starts it; NotPossible says why there is none."""
+    environment = environment_for(python, TORCHRUN, folder)
+    return write_script(folder / "torchrun", environment, [str(python), "-W", "ignore", "-m", TORCHRUN])

@@ -1,0 +1,19 @@
+// Lets a host language end a wait: Python's handlers of signals (Ctrl-C) run only when the main
+// thread returns to the interpreter. Exported for bindings/python, not installed. Any thread.
+#pragma once
+
+#include <kolo/export.h>
+#include <kolo/kolo.h>
+
+#include <chrono>
+
+namespace kolo::c10d_binding {
+
+/// `check` is called from time to time by a thread that waits for a work; what it throws ends the
+/// wait, and the operation goes on. Null: no check.
+KOLO_API void set_interruption_check(void (*check)());
+
+/// Waits until the work is done, or until `until`. Throws what the check throws.
+void wait_interruptibly(Work& work, std::chrono::steady_clock::time_point until);
+
+}  // namespace kolo::c10d_binding

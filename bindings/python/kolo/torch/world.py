@@ -1,0 +1,182 @@
+"""The world of ranks: start, end, and what a rank is told about itself."""
+import atexit
+from collections.abc import Sequence
+from typing import Any
+
+from kolo import _library
+from kolo.torch import process_sets as sets
+from kolo.torch.names import forget_names
+from kolo.torch.process_sets import ProcessSet
+
+_extension = _library.load()
+
+_is_homogeneous: bool | None = None
+_ends_at_exit = False
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
+    """Finds the other ranks and connects to them. No effect if kolo is initialised already.
+
+    The ranks come from kolo-run, torchrun, mpirun or srun; without a launcher this is a world of one.
+
+    Args:
+        comm: a communicator of mpi4py whose ranks take part. Default: all ranks that were launched.
+        process_sets: sets that exist from the start, the same on every rank. ``"dynamic"`` has no
+            effect: process sets can always be added.
+    """
+    global _is_homogeneous, _ends_at_exit
+    if isinstance(process_sets, str):
+        if process_sets != "dynamic":
+            raise ValueError(f"process_sets={process_sets!r}: a list of process sets, or 'dynamic'")
+        process_sets = None
+    wanted = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets or []]
+    address = None if comm is None else _address_of(comm)
+    if not _extension.is_initialized():
+        sets.forget_all()
+        forget_names()
+        _is_homogeneous = None
+        _extension.init([each.ranks for each in wanted], address)
+    elif wanted:
+        raise ValueError("init(process_sets=…): kolo is initialised already; use add_process_set()")
+    if not _ends_at_exit:
+        # What the interpreter then destroys waits for no rank.
+        atexit.register(shutdown)
+        _ends_at_exit = True
+    if _is_homogeneous is None:
+        sets.register(wanted)
+        mine = str(_extension.local_size()).encode()
+        _is_homogeneous = len(set(_extension.allgather_bytes(mine, "", "local sizes", 0))) == 1
+
+
+def _address_of(comm: Any) -> int:
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        MPI = None
+    if MPI is None or not isinstance(comm, MPI.Comm):
+        raise ValueError(f"init(comm={comm!r}): it is a communicator of mpi4py; for some of the ranks use "
+                         "init(process_sets=[ProcessSet(ranks)])")
+    return int(MPI._addressof(comm))
+
+
+def shutdown() -> None:
+    """Ends this rank's part: operations in flight fail. The end of the process does it, too."""
+    global _is_homogeneous
+    _extension.shutdown()
+    _is_homogeneous = None
+    sets.forget_all()
+
+
+def is_initialized() -> bool:
+    """Whether ``init()`` has been called, and ``shutdown()`` has not."""
+    return _extension.is_initialized()
+
+
+def _check_initialized(call: str) -> None:
+    if not _extension.is_initialized():
+        raise ValueError(f"{call}(): kolo is not initialised; call init() first")
+
+
+def rank() -> int:
+    """This process's number, 0 … size() − 1."""
+    _check_initialized("rank")
+    return _extension.rank()
+
+
+def size() -> int:
+    """Number of processes."""
+    _check_initialized("size")
+    return _extension.size()
+
+
+def local_rank() -> int:
+    """This process's number among those of its host."""
+    _check_initialized("local_rank")
+    return _extension.local_rank()
+
+
+def local_size() -> int:
+    """Number of processes on this host."""
+    _check_initialized("local_size")
+    return _extension.local_size()
+
+
+def cross_rank() -> int:
+    """Number of this host among the hosts that have this local rank."""
+    _check_initialized("cross_rank")
+    return _extension.cross_rank()
+
+
+def cross_size() -> int:
+    """Number of hosts that have this local rank."""
+    _check_initialized("cross_size")
+    return _extension.cross_size()
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has the same number of ranks."""
+    _check_initialized("is_homogeneous")
+    return bool(_is_homogeneous)
+
+
+def mpi_threads_supported() -> bool:
+    """False: after ``init()``, kolo calls MPI at exit alone."""
+    _check_initialized("mpi_threads_supported")
+    return False
+
+
+def mpi_enabled() -> bool:
+    """Whether MPI has brought the ranks together."""
+    return _extension.is_initialized() and _extension.rendezvous().lower().startswith("mpi")
+
+
+def mpi_built() -> bool:
+    """Whether kolo is built with MPI."""
+    return _extension.mpi_built()
+
+
+def gloo_enabled() -> bool:
+    """False: kolo does without gloo."""
+    return False
+
+
+def gloo_built() -> bool:
+    """False: kolo does without gloo."""
+    return False
+
+
+def nccl_built() -> bool:
+    """Whether kolo can use NCCL."""
+    return _extension.nccl_built()
+
+
+def ddl_built() -> bool:
+    """False: kolo does without IBM's DDL."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: kolo does without Intel's oneCCL."""
+    return False
+
+
+def cuda_built() -> bool:
+    """Whether kolo is built with CUDA."""
+    return _extension.cuda_built()
+
+
+def rocm_built() -> bool:
+    """False: kolo does without ROCm."""
+    return False
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Raises NotImplementedError: ``KOLO_TIMELINE`` records a whole run."""
+    raise NotImplementedError(f"start_timeline({file_path!r}): kolo records from the start of the run to its end; "
+                              f"start the job with KOLO_TIMELINE={file_path}")
+
+
+def stop_timeline() -> None:
+    """Raises NotImplementedError: ``KOLO_TIMELINE`` records a whole run."""
+    raise NotImplementedError("stop_timeline(): kolo records from the start of the run to its end; start the job with "
+                              "KOLO_TIMELINE=FILE")

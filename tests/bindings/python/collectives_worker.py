@@ -1,0 +1,188 @@
+"""Every collective of torch.distributed on the CPU, each against its definition. A rank of a job that
+package_test or a launcher starts."""
+import datetime
+import os
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+
+
+def mine(count=5, rank=None):
+    """What a rank gives: differs from rank to rank."""
+    return torch.arange(float(count)) + 10 * (dist.get_rank() if rank is None else rank)
+
+
+def expect(got, wanted):
+    assert torch.equal(got, wanted), f"rank {dist.get_rank()}: {got} instead of {wanted}"
+
+
+def raises(kind, call, *words):
+    """The text of the exception, which has these words."""
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def reductions(rank, size):
+    everything = torch.stack([mine(rank=other) for other in range(size)])
+    for op, wanted in ((dist.ReduceOp.SUM, everything.sum(0)), (dist.ReduceOp.PRODUCT, everything.prod(0)),
+                       (dist.ReduceOp.MIN, everything.amin(0)), (dist.ReduceOp.MAX, everything.amax(0)),
+                       (dist.ReduceOp.AVG, everything.sum(0) / size)):
+        tensor = mine()
+        dist.all_reduce(tensor, op)
+        expect(tensor, wanted)
+    tensors = [mine(), mine(3)]
+    dist.all_reduce_coalesced(tensors)
+    expect(tensors[1], everything.sum(0)[:3])
+    tensor = mine()
+    dist.reduce(tensor, dst=size - 1)
+    expect(tensor, everything.sum(0) if rank == size - 1 else mine())
+    work = dist.all_reduce(tensor := mine(), async_op=True)
+    then = work.get_future().then(lambda future: future.value()[0] * 2)
+    work.wait()
+    expect(then.wait(), everything.sum(0) * 2)
+    inputs = [torch.full((2,), float(rank + part)) for part in range(size)]
+    wanted = torch.full((2,), float(sum(other + rank for other in range(size))))
+    dist.reduce_scatter(output := torch.empty(2), inputs)
+    expect(output, wanted)
+    dist.reduce_scatter_tensor(output := torch.empty(2), torch.cat(inputs))
+    expect(output, wanted)
+
+
+def gathers(rank, size):
+    outputs = [torch.empty(5) for _ in range(size)]
+    dist.all_gather(outputs, mine())
+    for other in range(size):
+        expect(outputs[other], mine(rank=other))
+    outputs = [torch.empty(1 + other) for other in range(size)]
+    dist.all_gather(outputs, mine(1 + rank))
+    for other in range(size):
+        expect(outputs[other], mine(1 + other, other))
+    dist.all_gather_into_tensor(output := torch.empty(size * 5), mine())
+    expect(output, torch.cat([mine(rank=other) for other in range(size)]))
+    lists = [[torch.empty(5), torch.empty(2)] for _ in range(size)]
+    dist.all_gather_coalesced(lists, [mine(), mine(2)])
+    for other in range(size):
+        expect(lists[other][0], mine(rank=other))
+        expect(lists[other][1], mine(2, other))
+    outputs = [torch.empty(5) for _ in range(size)]
+    dist.gather(mine(), outputs if rank == 0 else None, dst=0)
+    for other in range(size if rank == 0 else 0):
+        expect(outputs[other], mine(rank=other))
+    dist.scatter(output := torch.empty(5), [mine(rank=other) for other in range(size)] if rank == 0 else None, src=0)
+    expect(output, mine())
+    dist.broadcast(tensor := mine(), src=size - 1)
+    expect(tensor, mine(rank=size - 1))
+    dist.barrier()
+
+
+def exchanges(rank, size):
+    inputs = [torch.full((1 + part,), float(10 * rank + part)) for part in range(size)]
+    outputs = [torch.empty(1 + rank) for _ in range(size)]
+    dist.all_to_all(outputs, inputs)
+    for other in range(size):
+        expect(outputs[other], torch.full((1 + rank,), float(10 * other + rank)))
+    output = torch.empty(size * (1 + rank))
+    dist.all_to_all_single(output, torch.cat(inputs), [1 + rank] * size, [1 + part for part in range(size)])
+    expect(output, torch.cat(outputs))
+    dist.all_to_all_single(output := torch.empty(size), torch.full((size,), float(rank)))
+    expect(output, torch.arange(float(size)))
+
+
+def messages(rank, size):
+    after, before = (rank + 1) % size, (rank - 1) % size
+    sent = dist.isend(mine(), after, tag=7)
+    dist.recv(received := torch.empty(5), before, tag=7)
+    sent.wait()
+    expect(received, mine(rank=before))
+    received = torch.empty(5)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine(), after),
+                                        dist.P2POp(dist.irecv, received, before)]):
+        work.wait()
+    expect(received, mine(rank=before))
+
+
+def objects(rank, size):
+    dist.all_gather_object(everyone := [None] * size, {"rank": rank, "text": "x" * rank})
+    assert everyone == [{"rank": other, "text": "x" * other} for other in range(size)], everyone
+    listed = [f"of rank {rank}", rank]
+    dist.broadcast_object_list(listed, src=1 % size)
+    assert listed == [f"of rank {1 % size}", 1 % size], listed
+    dist.scatter_object_list(got := [None], [{"for": other} for other in range(size)] if rank == 0 else None, src=0)
+    assert got == [{"for": rank}], got
+    dist.gather_object(rank, everyone := [None] * size if rank == 0 else None, dst=0)
+    assert rank != 0 or everyone == list(range(size)), everyone
+
+
+def groups(rank, size):
+    """Made by their members alone; several at once; split; removed."""
+    pairs = [dist.new_group([first, (first + 1) % size]) for first in range(size)] if size > 2 else []
+    for first, pair in enumerate(pairs):
+        members = sorted([first, (first + 1) % size])
+        if rank not in members:
+            continue
+        dist.all_reduce(tensor := mine(), group=pair)
+        expect(tensor, mine(rank=members[0]) + mine(rank=members[1]))
+    everyone = dist.new_group()
+    dist.all_reduce(tensor := torch.ones(1), group=everyone)
+    expect(tensor, torch.full((1,), float(size)))
+    dist.destroy_process_group(everyone)
+    alone = dist.new_group([rank], use_local_synchronization=True)
+    dist.all_reduce(tensor := mine(), group=alone)
+    expect(tensor, mine())
+    if size > 1:
+        half = dist.split_group(split_ranks=[[0], list(range(1, size))])
+        dist.all_reduce(tensor := torch.ones(1), group=half)
+        expect(tensor, torch.full((1,), 1.0 if rank == 0 else size - 1.0))
+
+
+def barriers(rank, size):
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+    if size > 1:
+        late = datetime.timedelta(seconds=0.3)
+        pair = dist.new_group()
+        if rank == 0:
+            raises(RuntimeError, lambda: dist.monitored_barrier(pair, late, wait_all_ranks=True),
+                   f"Rank{'s' if size > 2 else ''} {', '.join(map(str, range(1, size)))} failed to pass")
+        dist.barrier()
+
+
+def errors(rank, size):
+    from kolo.c10d import KoloError
+    error = raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR), "not Float tensors by BXOR")
+    assert isinstance(error, KoloError) and error.code, error.code
+    if size == 1:
+        return
+    mine_is = torch.empty(4 if rank == 0 else 3)
+    if rank == 0:
+        raises(RuntimeError, lambda: dist.gather(mine_is, [torch.empty(4) for _ in range(size)]),
+               "c10d gather: 3 elements came from rank 1, but the output for them has 4")
+    else:
+        dist.gather(mine_is)
+    dist.barrier()
+
+
+def main():
+    warnings.simplefilter("ignore", FutureWarning)  # forms that torch will drop
+    method = sys.argv[1] if len(sys.argv) > 1 else "env://"
+    parts = sys.argv[2].split(",") if len(sys.argv) > 2 else []
+    rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+    again = {"again": 2}.get(next(iter(parts), ""), 1)
+    for time in range(again):
+        place = method.replace("%", str(time))
+        dist.init_process_group("kolo", init_method=place, **({} if place == "env://" else {"rank": rank, "world_size": size}))
+        assert dist.get_backend() == "kolo" and (dist.get_rank(), dist.get_world_size()) == (rank, size)
+        for part in (reductions, gathers, exchanges, messages, objects, groups, barriers, errors):
+            if not parts or part.__name__ in parts or again > 1 and part is reductions:
+                part(rank, size)
+        dist.destroy_process_group()
+    print(f"rank {rank} of {size} is done", flush=True)
+
+
+main()

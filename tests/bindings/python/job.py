@@ -1,0 +1,72 @@
+"""Jobs of Python ranks, for the tests of this folder: options, started processes, what they say."""
+import argparse
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIMIT = 90  # seconds for a job
+SKIPPED = 77
+
+
+def options(description, *names):
+    """The command line of a test: --python, and --NAME for each name; the rest is unittest's."""
+    parser = argparse.ArgumentParser(description=description)
+    for name in ("python", *names):
+        parser.add_argument(f"--{name}", required=True)
+    found, rest = parser.parse_known_args()
+    sys.argv[1:] = rest
+    if not os.access(found.python, os.X_OK):
+        print(f"skipped: no {found.python}: tests/bindings/python/prepare says why")
+        sys.exit(SKIPPED)
+    return found
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return held.getsockname()[1]
+
+
+def shared_memory():
+    """Files of kolo and UCX in /dev/shm."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("kolo", "ucx"))}
+
+
+class Job:
+    """One or several processes, whose output is kept; all of them end with it."""
+
+    def __init__(self, commands, environment=None, each=None):
+        """`each`: what a process's environment has besides, by its number."""
+        self.processes = [subprocess.Popen(
+            [str(word) for word in command], env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
+            | (each(number) if each else {}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True, stdin=subprocess.DEVNULL) for number, command in enumerate(commands)]
+
+    def end(self, limit=LIMIT):
+        """(exit statuses, outputs); a job that does not end in time is killed, and fails."""
+        outputs = []
+        for process in self.processes:
+            try:
+                outputs.append(process.communicate(timeout=limit)[0])
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"not ended after {limit} s: {process.args}\n{process.communicate()[0]}") from None
+        return [process.returncode for process in self.processes], outputs
+
+    def kill(self):
+        for process in self.processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def by_hand(command, size, **more):
+    """A job of processes with RANK and WORLD_SIZE, and an address of their own."""
+    port = str(free_port())
+    return Job([command] * size, each=lambda rank: {
+        "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port}, **more)

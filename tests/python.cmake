@@ -1,0 +1,34 @@
+# The Python package, with the torch of the Python that it is built for. python_prepare makes the
+# script that runs that Python; where torch does not import, the tests say so and count as skipped.
+if(KOLO_HAS_PYTHON)
+  set(python_folder ${CMAKE_CURRENT_BINARY_DIR}/python)
+  set(python_sources ${CMAKE_CURRENT_SOURCE_DIR}/bindings/python)
+  add_test(NAME python_prepare COMMAND ${python_sources}/prepare --python ${Python_EXECUTABLE}
+    --package ${PROJECT_BINARY_DIR}/python --folder ${python_folder})
+  set_tests_properties(python_prepare PROPERTIES TIMEOUT 300 LABELS python FIXTURES_SETUP python
+    SKIP_RETURN_CODE 77)
+  # kolo_add_python_test(<name> PROCESSORS <number> TIMEOUT <seconds> ARGS <arguments>)
+  # The test program <name> of tests/bindings/python.
+  function(kolo_add_python_test name)
+    cmake_parse_arguments(ARG "" "PROCESSORS;TIMEOUT" "ARGS" ${ARGN})
+    add_test(NAME python_${name} COMMAND ${python_sources}/${name}_test
+      --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> ${ARG_ARGS})
+    set_tests_properties(python_${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "python;torch"
+      PROCESSORS ${ARG_PROCESSORS} FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
+  endfunction()
+  set(mpirun "")
+  if(KOLO_HAS_MPI)
+    set(mpirun ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun)
+  endif()
+  kolo_add_python_test(backend PROCESSORS 3 TIMEOUT 300 ARGS "--mpirun=${mpirun}")
+  kolo_add_python_test(failures PROCESSORS 3 TIMEOUT 200)
+  kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
+    --version ${PROJECT_VERSION})
+  # Each part of it is a test, so that they run beside each other.
+  foreach(part reductions rows training world)
+    add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
+      --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> Horovod.test_${part})
+    set_tests_properties(python_horovod_${part} PROPERTIES TIMEOUT 320 LABELS "python;torch"
+      PROCESSORS 3 FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
+  endforeach()
+endif()
