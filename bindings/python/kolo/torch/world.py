@@ -1,14 +1,14 @@
 """The world of ranks: start, end, and what a rank is told about itself."""
 import atexit
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-from kolo import _library
+from kolo.errors import KoloError
 from kolo.torch import process_sets as sets
+from kolo.torch.extension import extension
 from kolo.torch.names import forget_names
 from kolo.torch.process_sets import ProcessSet
-
-_extension = _library.load()
 
 _is_homogeneous: bool | None = None
 _ends_at_exit = False
@@ -31,21 +31,20 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         process_sets = None
     wanted = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets or []]
     address = None if comm is None else _address_of(comm)
-    if not _extension.is_initialized():
+    if not extension.is_initialized():
         sets.forget_all()
         forget_names()
         _is_homogeneous = None
-        _extension.init([each.ranks for each in wanted], address)
+        extension.init([each.ranks for each in wanted], address)
     elif wanted:
         raise ValueError("init(process_sets=…): kolo is initialised already; use add_process_set()")
     if not _ends_at_exit:
-        # What the interpreter then destroys waits for no rank.
-        atexit.register(shutdown)
+        atexit.register(_end)
         _ends_at_exit = True
     if _is_homogeneous is None:
         sets.register(wanted)
-        mine = str(_extension.local_size()).encode()
-        _is_homogeneous = len(set(_extension.allgather_bytes(mine, "", "local sizes", 0))) == 1
+        mine = str(extension.local_size()).encode()
+        _is_homogeneous = len(set(extension.allgather_bytes(mine, "", "local sizes", 0))) == 1
 
 
 def _address_of(comm: Any) -> int:
@@ -62,55 +61,63 @@ def _address_of(comm: Any) -> int:
 def shutdown() -> None:
     """Ends this rank's part: operations in flight fail. The end of the process does it, too."""
     global _is_homogeneous
-    _extension.shutdown()
+    extension.shutdown()
     _is_homogeneous = None
     sets.forget_all()
 
 
+def _end() -> None:
+    """Before the interpreter destroys what would wait for other ranks, which learn why this one ends."""
+    error = getattr(sys, "last_value", None)
+    if error is not None and not isinstance(error, KoloError) and extension.is_initialized():
+        extension.abort(f"its program ended by {type(error).__name__}: {error}")
+    shutdown()
+
+
 def is_initialized() -> bool:
     """Whether ``init()`` has been called, and ``shutdown()`` has not."""
-    return _extension.is_initialized()
+    return extension.is_initialized()
 
 
 def _check_initialized(call: str) -> None:
-    if not _extension.is_initialized():
+    if not extension.is_initialized():
         raise ValueError(f"{call}(): kolo is not initialised; call init() first")
 
 
 def rank() -> int:
     """This process's number, 0 … size() − 1."""
     _check_initialized("rank")
-    return _extension.rank()
+    return extension.rank()
 
 
 def size() -> int:
     """Number of processes."""
     _check_initialized("size")
-    return _extension.size()
+    return extension.size()
 
 
 def local_rank() -> int:
     """This process's number among those of its host."""
     _check_initialized("local_rank")
-    return _extension.local_rank()
+    return extension.local_rank()
 
 
 def local_size() -> int:
     """Number of processes on this host."""
     _check_initialized("local_size")
-    return _extension.local_size()
+    return extension.local_size()
 
 
 def cross_rank() -> int:
     """Number of this host among the hosts that have this local rank."""
     _check_initialized("cross_rank")
-    return _extension.cross_rank()
+    return extension.cross_rank()
 
 
 def cross_size() -> int:
     """Number of hosts that have this local rank."""
     _check_initialized("cross_size")
-    return _extension.cross_size()
+    return extension.cross_size()
 
 
 def is_homogeneous() -> bool:
@@ -127,12 +134,12 @@ def mpi_threads_supported() -> bool:
 
 def mpi_enabled() -> bool:
     """Whether MPI has brought the ranks together."""
-    return _extension.is_initialized() and _extension.rendezvous().lower().startswith("mpi")
+    return extension.is_initialized() and extension.rendezvous().lower().startswith("mpi")
 
 
 def mpi_built() -> bool:
     """Whether kolo is built with MPI."""
-    return _extension.mpi_built()
+    return extension.mpi_built()
 
 
 def gloo_enabled() -> bool:
@@ -147,7 +154,7 @@ def gloo_built() -> bool:
 
 def nccl_built() -> bool:
     """Whether kolo can use NCCL."""
-    return _extension.nccl_built()
+    return extension.nccl_built()
 
 
 def ddl_built() -> bool:
@@ -162,7 +169,7 @@ def ccl_built() -> bool:
 
 def cuda_built() -> bool:
     """Whether kolo is built with CUDA."""
-    return _extension.cuda_built()
+    return extension.cuda_built()
 
 
 def rocm_built() -> bool:
