@@ -1,7 +1,9 @@
 """The world of ranks: start, end, and what a rank is told about itself."""
 import atexit
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kolo.errors import KoloError
@@ -10,7 +12,22 @@ from kolo.torch.extension import extension
 from kolo.torch.names import forget_names
 from kolo.torch.process_sets import ProcessSet
 
-_is_homogeneous: bool | None = None
+
+@dataclass(frozen=True)
+class _World:
+    """What a rank knows about itself, also in the processes that it forks."""
+
+    process: int
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    is_homogeneous: bool
+
+
+_world: _World | None = None
 _ends_at_exit = False
 
 
@@ -24,7 +41,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         process_sets: sets that exist from the start, the same on every rank. ``"dynamic"`` has no
             effect: process sets can always be added.
     """
-    global _is_homogeneous, _ends_at_exit
+    global _world, _ends_at_exit
     if isinstance(process_sets, str):
         if process_sets != "dynamic":
             raise ValueError(f"process_sets={process_sets!r}: a list of process sets, or 'dynamic'")
@@ -34,17 +51,19 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     if not extension.is_initialized():
         sets.forget_all()
         forget_names()
-        _is_homogeneous = None
+        _world = None
         extension.init([each.ranks for each in wanted], address)
     elif wanted:
         raise ValueError("init(process_sets=…): kolo is initialised already; use add_process_set()")
     if not _ends_at_exit:
         atexit.register(_end)
         _ends_at_exit = True
-    if _is_homogeneous is None:
+    if _world is None:
         sets.register(wanted)
         mine = str(extension.local_size()).encode()
-        _is_homogeneous = len(set(extension.allgather_bytes(mine, "", "local sizes", 0))) == 1
+        sizes = extension.allgather_bytes(mine, "", "local sizes", 0)
+        _world = _World(os.getpid(), extension.rank(), extension.size(), extension.local_rank(), extension.local_size(),
+                        extension.cross_rank(), extension.cross_size(), len(set(sizes)) == 1)
 
 
 def _address_of(comm: Any) -> int:
@@ -60,9 +79,9 @@ def _address_of(comm: Any) -> int:
 
 def shutdown() -> None:
     """Ends this rank's part: operations in flight fail. The end of the process does it, too."""
-    global _is_homogeneous
+    global _world
     extension.shutdown()
-    _is_homogeneous = None
+    _world = None
     sets.forget_all()
 
 
@@ -79,56 +98,51 @@ def is_initialized() -> bool:
     return extension.is_initialized()
 
 
-def _check_initialized(call: str) -> None:
-    if not extension.is_initialized():
+def _known(call: str) -> _World:
+    """What init() has told this process, or the one that has forked it. ValueError if there is nothing."""
+    if _world is None or (_world.process == os.getpid() and not extension.is_initialized()):
         raise ValueError(f"{call}(): kolo is not initialised; call init() first")
+    return _world
 
 
 def rank() -> int:
     """This process's number, 0 … size() − 1."""
-    _check_initialized("rank")
-    return extension.rank()
+    return _known("rank").rank
 
 
 def size() -> int:
     """Number of processes."""
-    _check_initialized("size")
-    return extension.size()
+    return _known("size").size
 
 
 def local_rank() -> int:
     """This process's number among those of its host."""
-    _check_initialized("local_rank")
-    return extension.local_rank()
+    return _known("local_rank").local_rank
 
 
 def local_size() -> int:
     """Number of processes on this host."""
-    _check_initialized("local_size")
-    return extension.local_size()
+    return _known("local_size").local_size
 
 
 def cross_rank() -> int:
     """Number of this host among the hosts that have this local rank."""
-    _check_initialized("cross_rank")
-    return extension.cross_rank()
+    return _known("cross_rank").cross_rank
 
 
 def cross_size() -> int:
     """Number of hosts that have this local rank."""
-    _check_initialized("cross_size")
-    return extension.cross_size()
+    return _known("cross_size").cross_size
 
 
 def is_homogeneous() -> bool:
     """Whether every host has the same number of ranks."""
-    _check_initialized("is_homogeneous")
-    return bool(_is_homogeneous)
+    return _known("is_homogeneous").is_homogeneous
 
 
 def mpi_threads_supported() -> bool:
     """False: after ``init()``, kolo calls MPI at exit alone."""
-    _check_initialized("mpi_threads_supported")
+    _known("mpi_threads_supported")
     return False
 
 
