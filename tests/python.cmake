@@ -25,10 +25,11 @@ if(KOLO_HAS_PYTHON)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
     --version ${PROJECT_VERSION})
   # Each part of it is a test, so that they run beside each other.
-  foreach(part reductions rows training world)
+  foreach(part reductions rows training world a_killed_rank a_rank_with_a_mistake run example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
-      --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> Horovod.test_${part})
-    set_tests_properties(python_horovod_${part} PROPERTIES TIMEOUT 320 LABELS "python;torch"
+      --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> --data ${PROJECT_SOURCE_DIR}/build/data/mnist
+      Horovod.test_${part})
+    set_tests_properties(python_horovod_${part} PROPERTIES TIMEOUT 500 LABELS "python;torch"
       PROCESSORS 3 FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
   endforeach()
 endif()

@@ -176,7 +176,6 @@ void add_tensors(py::module_& module) {
   py::class_<TensorWork>(module, "TensorWork", "An operation in flight on a tensor.")
       .def("done", &TensorWork::done)
       .def("wait", &wait_for<TensorWork>, Unlocked())
-      .def("drain", &TensorWork::drain, Unlocked())
       .def("received_splits", &TensorWork::received_splits);
   py::class_<SparseWork>(module, "SparseWork", "A sparse all-reduce in flight.")
       .def("done", &SparseWork::done)

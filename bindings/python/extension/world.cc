@@ -61,6 +61,9 @@ void add_world(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
   module.def("init", &start, Unlocked(), py::arg("process_sets"), py::arg("mpi_comm"));
   module.def("shutdown", &shutdown, Unlocked());
+  module.def(
+      "abort", &abort, Unlocked(), py::arg("reason"),
+      "Ends the job's communication: calls fail on all ranks, with this rank and the reason.");
   module.def("is_initialized", &is_initialized);
   module.def("rank", &rank);
   module.def("size", &size);

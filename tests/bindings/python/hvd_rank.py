@@ -21,7 +21,7 @@ def run(checks):
     for name in wanted:
         try:
             checks[name]()
-        except BaseException:
+        except Exception:
             print(f"rank {hvd.rank()}: {name} has failed", file=sys.stderr, flush=True)
             raise
         hvd.barrier()

@@ -142,9 +142,11 @@ def check_gradients_of_allgather():
     size, rank = hvd.size(), hvd.rank()
     total = size * (size + 1) / 2
     shape = (rank + 2, 3)
-    expect(gradient_of(hvd.allgather, shape, rank + 1.0), torch.full(shape, total))
-    expect(gradient_of(lambda tensor: hvd.grouped_allgather([tensor, 2 * tensor]), shape, rank + 1.0),
-           torch.full(shape, 3 * total))
+    rows = torch.arange(float(sum(range(2, size + 2)))).unsqueeze(1)  # each row of the output weighs something else
+    first = sum(range(2, rank + 2))
+    wanted = total * rows[first:first + rank + 2].expand(shape)
+    expect(gradient_of(hvd.allgather, shape, rows * (rank + 1)), wanted)
+    expect(gradient_of(lambda tensor: hvd.grouped_allgather([tensor, 2 * tensor]), shape, rows * (rank + 1)), 3 * wanted)
 
 
 def check_gradients_of_broadcast():

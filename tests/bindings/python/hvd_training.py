@@ -252,6 +252,7 @@ def check_schedulers():
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if made_before else None
         optimizer = hvd.DistributedOptimizer(optimizer, net.named_parameters())
+        assert "step" not in vars(optimizer), "the scheduler's, which goes round the reduction"
         scheduler = scheduler or torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
         other = torch.optim.SGD(alone.parameters(), 0.1)
         beside = torch.optim.lr_scheduler.StepLR(other, 1, 0.5)

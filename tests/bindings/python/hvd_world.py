@@ -1,5 +1,6 @@
 """kolo.torch's world: start, queries, process sets, objects, barrier, join. A rank of a job."""
 import os
+import sys
 
 import hvd_rank
 import kolo.torch as hvd
@@ -16,6 +17,28 @@ def check_queries():
     assert {type(built()) for built in (hvd.mpi_built, hvd.nccl_built, hvd.cuda_built)} == {bool}
     raises(NotImplementedError, lambda: hvd.start_timeline("/tmp/timeline"), "KOLO_TIMELINE")
     raises(NotImplementedError, hvd.stop_timeline, "KOLO_TIMELINE")
+
+
+class Ranks(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return torch.tensor([index, hvd.rank(), hvd.size()])
+
+
+def check_forked_processes():
+    """Workers of a DataLoader are forked; they know their rank, and end without harm."""
+    loader = torch.utils.data.DataLoader(Ranks(), batch_size=3, num_workers=2, multiprocessing_context="fork")
+    for number, batch in enumerate(loader):
+        assert batch.tolist() == [[3 * number + place, hvd.rank(), hvd.size()] for place in range(3)], batch
+        hvd.barrier()
+    child = os.fork()
+    if child == 0:
+        raises(RuntimeError, lambda: hvd.allreduce(torch.ones(1)), "forked")
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    expect(hvd.allreduce(torch.ones(2)), torch.ones(2))
 
 
 def check_starting_again():

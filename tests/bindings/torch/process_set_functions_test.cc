@@ -72,6 +72,30 @@ TEST(ProcessSets, TakeGroups) {
   EXPECT_EQ(kolo::allreduce(torch::ones({1})).item<double>(), kolo::size());
 }
 
+TEST(ProcessSets, TakeObjects) {
+  const Half half;
+  const std::vector<int> ranks = half.set().ranks();
+  EXPECT_EQ(kolo::broadcast_object(kolo::rank(), half.root(), {.process_set = half.set()}),
+            half.root());
+  EXPECT_EQ(kolo::allgather_object(kolo::rank(), {.process_set = half.set()}), ranks);
+  const kolo::Parcel parcel{.failure = kolo::rank() == half.root() ? "no value" : ""};
+  EXPECT_THAT(message_of([&] {
+                kolo::allgather_bytes(parcel, {.name = "parts", .process_set = half.set()});
+              }),
+              HasSubstr("rank " + std::to_string(half.root()) + ": no value"));
+}
+
+TEST(Sparse, TwoInFlightEndInAnyOrder) {
+  const auto rows = torch::eye(4).to_sparse();
+  auto first = kolo::sparse_allreduce_async(rows, {.name = "first"});
+  auto second =
+      kolo::sparse_allreduce_async(2 * rows, {.op = kolo::ReduceOp::kAverage, .name = "second"});
+  EXPECT_TRUE(torch::equal(second.wait().to_dense(), 2 * torch::eye(4)));
+  EXPECT_TRUE(second.done());
+  EXPECT_TRUE(torch::equal(first.wait().to_dense(), kolo::size() * torch::eye(4)));
+  EXPECT_TRUE(torch::equal(first.wait().to_dense(), kolo::size() * torch::eye(4)));
+}
+
 // The loss is rank + 1 times the output, so each gradient is a sum of such factors.
 TEST(Autograd, OverAProcessSet) {
   const Half half;

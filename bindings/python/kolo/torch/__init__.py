@@ -48,6 +48,7 @@ from kolo.torch.functions import (
     sparse_allreduce_async,
 )
 from kolo.torch.handles import Handle, poll, synchronize
+from kolo.torch.launch import run
 from kolo.torch.optimizer import DistributedOptimizer
 from kolo.torch.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from kolo.torch.state import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
@@ -91,6 +92,12 @@ __all__ = [
     "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async",
     "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled",
     "mpi_threads_supported", "nccl_built", "poll", "rank", "reducescatter", "reducescatter_async",
-    "remove_process_set", "rocm_built", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
+    "remove_process_set", "rocm_built", "run", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
     "stop_timeline", "synchronize",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "elastic":
+        raise AttributeError("kolo.torch has no elastic: kolo's elastic training is for C++ trainers (<kolo/torch/elastic.h>)")
+    raise AttributeError(f"module 'kolo.torch' has no attribute '{name}'")

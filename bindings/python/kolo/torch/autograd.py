@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from kolo import _library
+from kolo.torch.extension import extension
 from kolo.torch.handles import Handle
 from kolo.torch.names import name_of
 from kolo.torch.process_sets import ProcessSet, set_id
 
-_extension = _library.load()
-_Sum = _extension.ReduceOp.Sum
-_Average = _extension.ReduceOp.Average
+_Sum = extension.ReduceOp.Sum
+_Average = extension.ReduceOp.Average
 
 
 def has_gradient(tensor: torch.Tensor) -> bool:
@@ -43,7 +42,7 @@ class Alltoall(torch.autograd.Function):
     def forward(ctx: Any, tensor: torch.Tensor, splits: list[int], name: str | None,
                 process_set: ProcessSet) -> tuple[torch.Tensor, torch.Tensor]:
         number = set_id(process_set)
-        work = _extension.alltoall_async(tensor.detach(), splits, name_of("alltoall", name, number), number)
+        work = extension.alltoall_async(tensor.detach(), splits, name_of("alltoall", name, number), number)
         output = work.wait()
         ctx.received, ctx.process_set = work.received_splits(), process_set
         received = torch.tensor(ctx.received, dtype=torch.int32)
@@ -61,7 +60,7 @@ class GroupedAllreduce(torch.autograd.Function):
                 *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.op, ctx.factors, ctx.process_set = op, (prescale, postscale), process_set
         number = set_id(process_set)
-        works = _extension.grouped_allreduce_async([each.detach() for each in tensors], op,
+        works = extension.grouped_allreduce_async([each.detach() for each in tensors], op,
                                                    name_of("grouped_allreduce", name, number), prescale, postscale,
                                                    number)
         return Handle(works, tuple).wait()
@@ -78,7 +77,7 @@ class GroupedAllgather(torch.autograd.Function):
                 *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.process_set = process_set
         number = set_id(process_set)
-        works = _extension.grouped_allgather_async([each.detach() for each in tensors],
+        works = extension.grouped_allgather_async([each.detach() for each in tensors],
                                                    name_of("grouped_allgather", name, number), number)
         outputs = Handle(works, tuple).wait()
         rank = process_set.rank() or 0
@@ -98,7 +97,7 @@ class GroupedReducescatter(torch.autograd.Function):
         ctx.process_set = process_set
         ctx.factor = prescale * postscale / (len(process_set.ranks) if op == _Average else 1)
         number = set_id(process_set)
-        works = _extension.grouped_reducescatter_async([each.detach() for each in tensors], op,
+        works = extension.grouped_reducescatter_async([each.detach() for each in tensors], op,
                                                        name_of("grouped_reducescatter", name, number), prescale,
                                                        postscale, number)
         return Handle(works, tuple).wait()

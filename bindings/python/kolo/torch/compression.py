@@ -76,9 +76,11 @@ class _GradientCompressor:
         self._contexts: dict[str, Any] = {}
 
     def wire_type(self, dtype: torch.dtype) -> torch.dtype:
-        return self._compressor.compress(torch.zeros(1, dtype=dtype))[0].dtype
+        wire: torch.Tensor = self._compressor.compress(torch.zeros(1, dtype=dtype))[0]
+        return wire.dtype
 
     def compress(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
+        wire: torch.Tensor
         wire, self._contexts[name] = self._compressor.compress(gradient)
         return wire
 

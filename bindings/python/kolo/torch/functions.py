@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from kolo import _library
 from kolo.torch.autograd import (
     Alltoall,
     GroupedAllgather,
@@ -23,14 +22,13 @@ from kolo.torch.autograd import (
     has_gradient,
 )
 from kolo.torch.compression import Compression
+from kolo.torch.extension import extension
 from kolo.torch.handles import Handle, only
 from kolo.torch.names import name_of
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 
-_extension = _library.load()
-
 #: How the ranks' elements are combined.
-ReduceOp = _extension.ReduceOp
+ReduceOp = extension.ReduceOp
 Average = ReduceOp.Average
 Sum = ReduceOp.Sum
 Adasum = ReduceOp.Adasum
@@ -72,31 +70,33 @@ def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | Non
     """
     op = _op(average, op)
     wire, context = compression.compress(tensor)
+    result: torch.Tensor
     arguments = (op, name_of("allreduce", name, set_id(process_set)), prescale_factor, postscale_factor,
                  set_id(process_set))
     if not has_gradient(wire):
-        result = _extension.allreduce_async(_plain(wire), *arguments).wait()
+        result = extension.allreduce_async(_plain(wire), *arguments).wait()
     elif op in _LINEAR:
-        result = _extension.differentiable_allreduce(wire, *arguments)
+        result = extension.differentiable_allreduce(wire, *arguments)
     else:
-        result = WithoutGradient.apply(_extension.allreduce_async(_plain(wire), *arguments).wait(), wire, op)
-    return compression.decompress(result, context)
+        result = WithoutGradient.apply(extension.allreduce_async(_plain(wire), *arguments).wait(), wire, op)
+    result = compression.decompress(result, context)
+    return result
 
 
 def allreduce_async(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: Any = None,
                     prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                    process_set: ProcessSet = global_process_set) -> Handle:
+                    process_set: ProcessSet = global_process_set) -> Handle[torch.Tensor]:
     """Like ``allreduce()``, whose result ``synchronize()`` returns."""
-    work = _extension.allreduce_async(_plain(tensor), _op(average, op), name_of("allreduce", name, set_id(process_set)),
+    work = extension.allreduce_async(_plain(tensor), _op(average, op), name_of("allreduce", name, set_id(process_set)),
                                       prescale_factor, postscale_factor, set_id(process_set))
     return Handle([work], only)
 
 
 def allreduce_async_(tensor: torch.Tensor, average: bool | None = None, name: str | None = None, op: Any = None,
                      prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                     process_set: ProcessSet = global_process_set) -> Handle:
+                     process_set: ProcessSet = global_process_set) -> Handle[torch.Tensor]:
     """Like ``allreduce_()``, whose result ``synchronize()`` returns."""
-    work = _extension.allreduce_async_(tensor, _op(average, op), name_of("allreduce", name, set_id(process_set)),
+    work = extension.allreduce_async_(tensor, _op(average, op), name_of("allreduce", name, set_id(process_set)),
                                        prescale_factor, postscale_factor, set_id(process_set))
     return Handle([work], lambda _: tensor)
 
@@ -114,21 +114,23 @@ def grouped_allreduce(tensors: Sequence[torch.Tensor], average: bool | None = No
                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
     """Several all-reduces, all or none: they start once every rank has submitted all."""
     op = _op(average, op)
-    wires, contexts = zip(*(compression.compress(tensor) for tensor in tensors), strict=True)
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    wires = [wire for wire, _ in compressed]
     if any(map(has_gradient, wires)):
         if op not in _LINEAR:
             raise ValueError(f"grouped_allreduce by {op.name} has no gradient; detach() its tensors")
         results = GroupedAllreduce.apply(op, name, prescale_factor, postscale_factor, process_set, *wires)
     else:
         results = grouped_allreduce_async(wires, None, name, op, prescale_factor, postscale_factor, process_set).wait()
-    return [compression.decompress(*each) for each in zip(results, contexts, strict=True)]
+    return [compression.decompress(result, context)
+            for result, (_, context) in zip(results, compressed, strict=True)]
 
 
 def grouped_allreduce_async(tensors: Sequence[torch.Tensor], average: bool | None = None, name: str | None = None,
                             op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                            process_set: ProcessSet = global_process_set) -> Handle:
+                            process_set: ProcessSet = global_process_set) -> Handle[list[torch.Tensor]]:
     """Like ``grouped_allreduce()``, whose results ``synchronize()`` returns."""
-    works = _extension.grouped_allreduce_async([_plain(tensor) for tensor in tensors], _op(average, op),
+    works = extension.grouped_allreduce_async([_plain(tensor) for tensor in tensors], _op(average, op),
                                                name_of("grouped_allreduce", name, set_id(process_set)),
                                                prescale_factor, postscale_factor, set_id(process_set))
     return Handle(works, list)
@@ -136,9 +138,9 @@ def grouped_allreduce_async(tensors: Sequence[torch.Tensor], average: bool | Non
 
 def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], average: bool | None = None, name: str | None = None,
                              op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
-                             process_set: ProcessSet = global_process_set) -> Handle:
+                             process_set: ProcessSet = global_process_set) -> Handle[list[torch.Tensor]]:
     """Like ``grouped_allreduce_()``, whose results ``synchronize()`` returns."""
-    works = _extension.grouped_allreduce_async_(list(tensors), _op(average, op),
+    works = extension.grouped_allreduce_async_(list(tensors), _op(average, op),
                                                 name_of("grouped_allreduce", name, set_id(process_set)),
                                                 prescale_factor, postscale_factor, set_id(process_set))
     return Handle(works, lambda _: list(tensors))
@@ -152,12 +154,12 @@ def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: bool | None = N
 
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: str | None = None, op: Any = None,
-                           process_set: ProcessSet = global_process_set) -> Handle:
+                           process_set: ProcessSet = global_process_set) -> Handle[torch.Tensor]:
     """Sum or average of sparse COO tensors of one shape; ``synchronize()`` returns a coalesced one.
 
     Indices and values are gathered, so it pays where few rows are set.
     """
-    work = _extension.sparse_allreduce_async(tensor.detach(), _op(None, op),
+    work = extension.sparse_allreduce_async(tensor.detach(), _op(None, op),
                                              name_of("sparse_allreduce", name, set_id(process_set)), 1.0, 1.0,
                                              set_id(process_set))
     return Handle([work], only)
@@ -172,14 +174,14 @@ def allgather(tensor: torch.Tensor, name: str | None = None,
     if not has_gradient(tensor):
         return allgather_async(tensor, name, process_set).wait()
     number = set_id(process_set)
-    return _extension.differentiable_allgather(tensor, name_of("allgather", name, number), number)
+    return extension.differentiable_allgather(tensor, name_of("allgather", name, number), number)
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None,
-                    process_set: ProcessSet = global_process_set) -> Handle:
+                    process_set: ProcessSet = global_process_set) -> Handle[torch.Tensor]:
     """Like ``allgather()``, whose result ``synchronize()`` returns."""
     number = set_id(process_set)
-    return Handle([_extension.allgather_async(_plain(tensor), name_of("allgather", name, number), number)], only)
+    return Handle([extension.allgather_async(_plain(tensor), name_of("allgather", name, number), number)], only)
 
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None = None,
@@ -191,10 +193,10 @@ def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None = None,
 
 
 def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: str | None = None,
-                            process_set: ProcessSet = global_process_set) -> Handle:
+                            process_set: ProcessSet = global_process_set) -> Handle[list[torch.Tensor]]:
     """Like ``grouped_allgather()``, whose results ``synchronize()`` returns."""
     number = set_id(process_set)
-    works = _extension.grouped_allgather_async([_plain(tensor) for tensor in tensors],
+    works = extension.grouped_allgather_async([_plain(tensor) for tensor in tensors],
                                                name_of("grouped_allgather", name, number), number)
     return Handle(works, list)
 
@@ -208,22 +210,22 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None,
     if not has_gradient(tensor):
         return broadcast_async(tensor, root_rank, name, process_set).wait()
     number = set_id(process_set)
-    return _extension.differentiable_broadcast(tensor, root_rank, name_of("broadcast", name, number), number)
+    return extension.differentiable_broadcast(tensor, root_rank, name_of("broadcast", name, number), number)
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None,
-                    process_set: ProcessSet = global_process_set) -> Handle:
+                    process_set: ProcessSet = global_process_set) -> Handle[torch.Tensor]:
     """Like ``broadcast()``, whose result ``synchronize()`` returns."""
     number = set_id(process_set)
-    work = _extension.broadcast_async(_plain(tensor), root_rank, name_of("broadcast", name, number), number)
+    work = extension.broadcast_async(_plain(tensor), root_rank, name_of("broadcast", name, number), number)
     return Handle([work], only)
 
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: str | None = None,
-                     process_set: ProcessSet = global_process_set) -> Handle:
+                     process_set: ProcessSet = global_process_set) -> Handle[torch.Tensor]:
     """Like ``broadcast_()``, whose result ``synchronize()`` returns."""
     number = set_id(process_set)
-    work = _extension.broadcast_async_(tensor, root_rank, name_of("broadcast", name, number), number)
+    work = extension.broadcast_async_(tensor, root_rank, name_of("broadcast", name, number), number)
     return Handle([work], lambda _: tensor)
 
 
@@ -264,10 +266,10 @@ def alltoall(tensor: torch.Tensor, splits: Any = None, name: str | None = None,
 
 
 def alltoall_async(tensor: torch.Tensor, splits: Any = None, name: str | None = None,
-                   process_set: ProcessSet = global_process_set) -> Handle:
+                   process_set: ProcessSet = global_process_set) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
     """Like ``alltoall()``; ``synchronize()`` always returns both tensors."""
     number = set_id(process_set)
-    work = _extension.alltoall_async(_plain(tensor), _splits(splits), name_of("alltoall", name, number), number)
+    work = extension.alltoall_async(_plain(tensor), _splits(splits), name_of("alltoall", name, number), number)
 
     def finish(results: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         return results[0], _received(splits, torch.tensor(work.received_splits(), dtype=torch.int32))
@@ -286,21 +288,23 @@ def reducescatter(tensor: torch.Tensor, name: str | None = None, compression: An
     The first ``rows mod size`` ranks get a row more than the others.
     """
     wire, context = compression.compress(tensor)
+    result: torch.Tensor
     number = set_id(process_set)
     if has_gradient(wire):
-        result = _extension.differentiable_reducescatter(wire, _op(None, op), name_of("reducescatter", name, number),
+        result = extension.differentiable_reducescatter(wire, _op(None, op), name_of("reducescatter", name, number),
                                                          prescale_factor, postscale_factor, number)
     else:
         result = reducescatter_async(wire, name, op, process_set, prescale_factor, postscale_factor).wait()
-    return compression.decompress(result, context)
+    result = compression.decompress(result, context)
+    return result
 
 
 def reducescatter_async(tensor: torch.Tensor, name: str | None = None, op: Any = Average,
                         process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                        postscale_factor: float = 1.0) -> Handle:
+                        postscale_factor: float = 1.0) -> Handle[torch.Tensor]:
     """Like ``reducescatter()``, whose result ``synchronize()`` returns."""
     number = set_id(process_set)
-    work = _extension.reducescatter_async(_plain(tensor), _op(None, op), name_of("reducescatter", name, number),
+    work = extension.reducescatter_async(_plain(tensor), _op(None, op), name_of("reducescatter", name, number),
                                           prescale_factor, postscale_factor, number)
     return Handle([work], only)
 
@@ -309,22 +313,24 @@ def grouped_reducescatter(tensors: Sequence[torch.Tensor], name: str | None = No
                           op: Any = Average, process_set: ProcessSet = global_process_set,
                           prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> list[torch.Tensor]:
     """Several reducescatters, all or none."""
-    wires, contexts = zip(*(compression.compress(tensor) for tensor in tensors), strict=True)
+    compressed = [compression.compress(tensor) for tensor in tensors]
+    wires = [wire for wire, _ in compressed]
     if any(map(has_gradient, wires)):
         if _op(None, op) not in _LINEAR:
             raise ValueError(f"grouped_reducescatter by {op.name} has no gradient; detach() its tensors")
         results = GroupedReducescatter.apply(op, name, prescale_factor, postscale_factor, process_set, *wires)
     else:
         results = grouped_reducescatter_async(wires, name, op, process_set, prescale_factor, postscale_factor).wait()
-    return [compression.decompress(*each) for each in zip(results, contexts, strict=True)]
+    return [compression.decompress(result, context)
+            for result, (_, context) in zip(results, compressed, strict=True)]
 
 
 def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], name: str | None = None, op: Any = Average,
                                 process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
-                                postscale_factor: float = 1.0) -> Handle:
+                                postscale_factor: float = 1.0) -> Handle[list[torch.Tensor]]:
     """Like ``grouped_reducescatter()``, whose results ``synchronize()`` returns."""
     number = set_id(process_set)
-    works = _extension.grouped_reducescatter_async([_plain(tensor) for tensor in tensors], _op(None, op),
+    works = extension.grouped_reducescatter_async([_plain(tensor) for tensor in tensors], _op(None, op),
                                                    name_of("grouped_reducescatter", name, number), prescale_factor,
                                                    postscale_factor, number)
     return Handle(works, list)
@@ -345,9 +351,9 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that came last, which has seen all of the others' work.
     """
-    return _extension.join(0)
+    return extension.join(0)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Waits until every rank of the process set has called it."""
-    _extension.barrier(set_id(process_set))
+    extension.barrier(set_id(process_set))

@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from kolo import _library
 from kolo.torch import compression as compressions
+from kolo.torch.extension import extension
 from kolo.torch.functions import Average
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
-
-_extension = _library.load()
 
 __all__ = ["DistributedOptimizer"]
 
@@ -25,7 +23,7 @@ class _Distributed:
     param_groups: list[dict[str, Any]]
     _reducer: Any  # None on a rank outside the process set
     _skips: bool
-    _origin: torch.optim.Optimizer
+    _origin: Any  # the optimizer that this one was made from
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Waits for the gradients in flight, then updates. With a closure, waits after each call of it."""
@@ -141,13 +139,13 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Nam
     named = _named(optimizer, named_parameters)
     together = _together(groups, num_groups)
     number = set_id(process_set)
-    kind = type(type(optimizer).__name__, (_Distributed, type(optimizer)), {})
+    kind: Any = type(type(optimizer).__name__, (_Distributed, type(optimizer)), {})
     distributed = kind.__new__(kind)
     # The instance's step is what a scheduler has put around the plain one.
     distributed.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
     distributed._skips = False
     distributed._origin = optimizer
-    distributed._reducer = _extension.GradientReducer(
+    distributed._reducer = extension.GradientReducer(
         _tensors_of(optimizer.param_groups), named, op, backward_passes_per_step, gradient_predivide_factor,
         compressions.for_gradients(compression), sparse_as_dense, together,
         number) if process_set.included() else None

@@ -1,9 +1,8 @@
 """Process sets: ranks that run collectives among themselves."""
 from collections.abc import Iterable
 
-from kolo import _library
+from kolo.torch.extension import extension
 
-_extension = _library.load()
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
@@ -42,12 +41,12 @@ class ProcessSet:
         if self.process_set_id is None:
             return None
         if not self.included():
-            raise ValueError(f"rank {_extension.rank()} is not in {self}")
-        return self.ranks.index(_extension.rank())
+            raise ValueError(f"rank {extension.rank()} is not in {self}")
+        return self.ranks.index(extension.rank())
 
     def included(self) -> bool | None:
         """Whether this process is one of its ranks; ``None`` while it is not registered."""
-        return None if self.process_set_id is None else _extension.rank() in self.ranks
+        return None if self.process_set_id is None else extension.rank() in self.ranks
 
     def __str__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -69,7 +68,7 @@ def set_id(process_set: ProcessSet) -> int:
 
 def register(process_sets: Iterable[ProcessSet]) -> None:
     """Gives these sets the numbers that kolo has for their ranks. Right after init()."""
-    known = _extension.process_sets()
+    known = extension.process_sets()
     global_process_set.ranks = known[0]
     numbers = {tuple(ranks): number for number, ranks in known.items()}
     for process_set in process_sets:
@@ -91,7 +90,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    process_set.process_set_id = _extension.add_process_set(process_set.ranks)
+    process_set.process_set_id = extension.add_process_set(process_set.ranks)
     _registered.append(process_set)
     return process_set
 
@@ -103,7 +102,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """
     if not process_set.process_set_id:
         return False
-    _extension.remove_process_set(process_set.process_set_id)
+    extension.remove_process_set(process_set.process_set_id)
     process_set.process_set_id = None
     _registered.remove(process_set)
     return True

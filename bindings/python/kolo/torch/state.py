@@ -6,10 +6,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from kolo import _library
+from kolo.torch.extension import extension
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
-
-_extension = _library.load()
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -30,7 +28,7 @@ def broadcast_parameters(params: Mapping[str, torch.Tensor] | Iterable[Any], roo
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"broadcast_parameters: '{name}' is no tensor but {type(tensor).__name__}; give it to "
                              "broadcast_object()")
-    _extension.broadcast_parameters(named, root_rank)
+    extension.broadcast_parameters(named, root_rank)
 
 
 def _packed(value: Any) -> tuple[bytes, str]:
@@ -44,15 +42,15 @@ def _packed(value: Any) -> tuple[bytes, str]:
 def broadcast_object(obj: T, root_rank: int = 0, name: str | None = None,
                      process_set: ProcessSet = global_process_set) -> T:
     """The object of rank ``root_rank``, which is pickled. The others' objects are not read."""
-    is_root = _extension.rank() == root_rank
+    is_root = extension.rank() == root_rank
     content, failure = _packed(obj) if is_root else (b"", "")
-    content = _extension.broadcast_bytes(content, failure, root_rank, name or "", set_id(process_set))
+    content = extension.broadcast_bytes(content, failure, root_rank, name or "", set_id(process_set))
     return obj if is_root else pickle.loads(content)
 
 
 def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[T]:
     """The objects of all ranks, in rank order. They are pickled."""
-    contents = _extension.allgather_bytes(*_packed(obj), name or "", set_id(process_set))
+    contents = extension.allgather_bytes(*_packed(obj), name or "", set_id(process_set))
     return [pickle.loads(content) for content in contents]
 
 
@@ -115,16 +113,16 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     Args:
         model: has no effect; it is there for Horovod's callers.
     """
-    if not 0 <= root_rank < _extension.size():
-        raise ValueError(f"broadcast_optimizer_state: root_rank is {root_rank}; it is 0 to {_extension.size() - 1}")
+    if not 0 <= root_rank < extension.size():
+        raise ValueError(f"broadcast_optimizer_state: root_rank is {root_rank}; it is 0 to {extension.size() - 1}")
     _check_groups(optimizer, root_rank)
-    is_root = _extension.rank() == root_rank
+    is_root = extension.rank() == root_rank
     tensors: list[torch.Tensor] = []
     state = broadcast_object(_taken_out(optimizer.state_dict(), tensors) if is_root else None, root_rank,
                              "broadcast_optimizer_state")
     if not is_root:
         tensors = [torch.empty(place.shape, dtype=place.dtype, device=place.device) for place in _places(state)]
-    _extension.broadcast_parameters([(f"optimizer state {number}", tensor) for number, tensor in enumerate(tensors)],
+    extension.broadcast_parameters([(f"optimizer state {number}", tensor) for number, tensor in enumerate(tensors)],
                                     root_rank)
     if is_root:
         return

@@ -2,10 +2,8 @@
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from kolo import _library
+from kolo.torch.extension import extension
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
-
-_extension = _library.load()
 
 __all__ = ["SyncBatchNorm"]
 
@@ -24,6 +22,6 @@ class SyncBatchNorm(_BatchNorm):
         self.process_set = process_set
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return _extension.sync_batch_norm(input, self.weight, self.bias, self.running_mean, self.running_var,
+        return extension.sync_batch_norm(input, self.weight, self.bias, self.running_mean, self.running_var,
                                           self.num_batches_tracked, self.num_features, self.eps, self.momentum,
                                           self.training, set_id(self.process_set))

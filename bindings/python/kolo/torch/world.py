@@ -1,16 +1,33 @@
 """The world of ranks: start, end, and what a rank is told about itself."""
 import atexit
+import os
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from kolo import _library
+from kolo.errors import KoloError
 from kolo.torch import process_sets as sets
+from kolo.torch.extension import extension
 from kolo.torch.names import forget_names
 from kolo.torch.process_sets import ProcessSet
 
-_extension = _library.load()
 
-_is_homogeneous: bool | None = None
+@dataclass(frozen=True)
+class _World:
+    """What a rank knows about itself, also in the processes that it forks."""
+
+    process: int
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    is_homogeneous: bool
+
+
+_world: _World | None = None
 _ends_at_exit = False
 
 
@@ -24,28 +41,29 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         process_sets: sets that exist from the start, the same on every rank. ``"dynamic"`` has no
             effect: process sets can always be added.
     """
-    global _is_homogeneous, _ends_at_exit
+    global _world, _ends_at_exit
     if isinstance(process_sets, str):
         if process_sets != "dynamic":
             raise ValueError(f"process_sets={process_sets!r}: a list of process sets, or 'dynamic'")
         process_sets = None
     wanted = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets or []]
     address = None if comm is None else _address_of(comm)
-    if not _extension.is_initialized():
+    if not extension.is_initialized():
         sets.forget_all()
         forget_names()
-        _is_homogeneous = None
-        _extension.init([each.ranks for each in wanted], address)
+        _world = None
+        extension.init([each.ranks for each in wanted], address)
     elif wanted:
         raise ValueError("init(process_sets=…): kolo is initialised already; use add_process_set()")
     if not _ends_at_exit:
-        # What the interpreter then destroys waits for no rank.
-        atexit.register(shutdown)
+        atexit.register(_end)
         _ends_at_exit = True
-    if _is_homogeneous is None:
+    if _world is None:
         sets.register(wanted)
-        mine = str(_extension.local_size()).encode()
-        _is_homogeneous = len(set(_extension.allgather_bytes(mine, "", "local sizes", 0))) == 1
+        mine = str(extension.local_size()).encode()
+        sizes = extension.allgather_bytes(mine, "", "local sizes", 0)
+        _world = _World(os.getpid(), extension.rank(), extension.size(), extension.local_rank(), extension.local_size(),
+                        extension.cross_rank(), extension.cross_size(), len(set(sizes)) == 1)
 
 
 def _address_of(comm: Any) -> int:
@@ -61,78 +79,81 @@ def _address_of(comm: Any) -> int:
 
 def shutdown() -> None:
     """Ends this rank's part: operations in flight fail. The end of the process does it, too."""
-    global _is_homogeneous
-    _extension.shutdown()
-    _is_homogeneous = None
+    global _world
+    extension.shutdown()
+    _world = None
     sets.forget_all()
+
+
+def _end() -> None:
+    """Before the interpreter destroys what would wait for other ranks, which learn why this one ends."""
+    error = getattr(sys, "last_value", None)
+    if error is not None and not isinstance(error, KoloError) and extension.is_initialized():
+        extension.abort(f"its program ended by {type(error).__name__}: {error}")
+    shutdown()
 
 
 def is_initialized() -> bool:
     """Whether ``init()`` has been called, and ``shutdown()`` has not."""
-    return _extension.is_initialized()
+    return extension.is_initialized()
 
 
-def _check_initialized(call: str) -> None:
-    if not _extension.is_initialized():
+def _known(call: str) -> _World:
+    """What init() has told this process, or the one that has forked it. ValueError if there is nothing."""
+    if _world is None or (_world.process == os.getpid() and not extension.is_initialized()):
         raise ValueError(f"{call}(): kolo is not initialised; call init() first")
+    return _world
 
 
 def rank() -> int:
     """This process's number, 0 … size() − 1."""
-    _check_initialized("rank")
-    return _extension.rank()
+    return _known("rank").rank
 
 
 def size() -> int:
     """Number of processes."""
-    _check_initialized("size")
-    return _extension.size()
+    return _known("size").size
 
 
 def local_rank() -> int:
     """This process's number among those of its host."""
-    _check_initialized("local_rank")
-    return _extension.local_rank()
+    return _known("local_rank").local_rank
 
 
 def local_size() -> int:
     """Number of processes on this host."""
-    _check_initialized("local_size")
-    return _extension.local_size()
+    return _known("local_size").local_size
 
 
 def cross_rank() -> int:
     """Number of this host among the hosts that have this local rank."""
-    _check_initialized("cross_rank")
-    return _extension.cross_rank()
+    return _known("cross_rank").cross_rank
 
 
 def cross_size() -> int:
     """Number of hosts that have this local rank."""
-    _check_initialized("cross_size")
-    return _extension.cross_size()
+    return _known("cross_size").cross_size
 
 
 def is_homogeneous() -> bool:
     """Whether every host has the same number of ranks."""
-    _check_initialized("is_homogeneous")
-    return bool(_is_homogeneous)
+    return _known("is_homogeneous").is_homogeneous
 
 
 def mpi_threads_supported() -> bool:
     """False: after ``init()``, kolo calls MPI at exit alone."""
-    _check_initialized("mpi_threads_supported")
+    _known("mpi_threads_supported")
     return False
 
 
 def mpi_enabled() -> bool:
     """Whether MPI has brought the ranks together."""
-    return _extension.is_initialized() and _extension.rendezvous().lower().startswith("mpi")
+    return extension.is_initialized() and extension.rendezvous().lower().startswith("mpi")
 
 
 def mpi_built() -> bool:
     """Whether kolo is built with MPI."""
-    return _extension.mpi_built()
+    return extension.mpi_built()
 
 
 def gloo_enabled() -> bool:
@@ -147,7 +168,7 @@ def gloo_built() -> bool:
 
 def nccl_built() -> bool:
     """Whether kolo can use NCCL."""
-    return _extension.nccl_built()
+    return extension.nccl_built()
 
 
 def ddl_built() -> bool:
@@ -162,7 +183,7 @@ def ccl_built() -> bool:
 
 def cuda_built() -> bool:
     """Whether kolo is built with CUDA."""
-    return _extension.cuda_built()
+    return extension.cuda_built()
 
 
 def rocm_built() -> bool:
