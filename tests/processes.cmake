@@ -49,12 +49,16 @@ add_executable(chaos_core_worker chaos/core_worker.cc)
 kolo_configure_target(chaos_core_worker)
 target_include_directories(chaos_core_worker PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(chaos_core_worker PRIVATE kolo::kolo)
-add_test(NAME chaos_core COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos/chaos
-  --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:chaos_core_worker> --faults 10)
-set_tests_properties(chaos_core PROPERTIES TIMEOUT 300 LABELS ucx PROCESSORS 3)
-if(KOLO_SANITIZE MATCHES thread)  # see kolo_add_test()
-  set_tests_properties(chaos_core PROPERTIES ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
-endif()
+set(chaos_nodes_options --hosts 2 --ranks 4 --nodes)
+foreach(of core nodes)
+  add_test(NAME chaos_${of} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/chaos/chaos
+    --kolo-run $<TARGET_FILE:kolo-run> --worker $<TARGET_FILE:chaos_core_worker>
+    --faults 10 ${chaos_${of}_options})
+  set_tests_properties(chaos_${of} PROPERTIES TIMEOUT 300 LABELS ucx PROCESSORS 3)
+  if(KOLO_SANITIZE MATCHES thread)  # see kolo_add_test()
+    set_tests_properties(chaos_${of} PROPERTIES ENVIRONMENT UCX_MEM_MMAP_HOOK_MODE=none)
+  endif()
+endforeach()
 foreach(test launch kolo_run kolo_run_waits)
   add_test(NAME ${test} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/run/${test}_test
     --kolo-run $<TARGET_FILE:kolo-run> --probe $<TARGET_FILE:launch_probe>)
