@@ -1,5 +1,9 @@
 // An elastic job in C. In the first world rank 1 kills itself; the others go on until a new process
 // has come, and then all take a few steps more. Its output: a line for each world of rank 0.
+//
+//   kolo-run -np 3 --min-np 2 --restarts 1 elastic_probe [differ]
+//
+// With `differ` a new process has fewer process sets than the others.
 #include <kolo/kolo_c.h>
 
 #include <signal.h>
@@ -17,8 +21,7 @@ static int color(void* context, int rank, int size, int host, int local_rank) {
 // Ends the process; the launcher then ends the job.
 static void need(int holds, const char* what) {
   if (holds) return;
-  fprintf(stderr, "rank %d of generation %d: %s (last error: %s)\n", kolo_rank(),
-          kolo_generation(), what, kolo_last_error());
+  fprintf(stderr, "%s (last error: %s)\n", what, kolo_last_error());
   exit(9);
 }
 
@@ -39,11 +42,12 @@ static int train(uint32_t pair) {
     if (kolo_rank() == 0) need(kolo_newcomers(&wanted) == KOLO_SUCCESS, "kolo_newcomers");
     if (kolo_broadcast_ordered(&wanted, 1, KOLO_INT32, 0, 0) != KOLO_SUCCESS) return -1;
     if (wanted > 0) return 0;
-    if (kolo_generation() == 3 && step == first + 10) return 1;
+    if (kolo_generation() > 1 && kolo_size() == 3 && step == first + 10) return 1;
   }
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  (void)argv;
   int count = 0;
   need(kolo_enter_next_world() == KOLO_ERROR_UNSUPPORTED, "a next world before kolo_init()");
   need(kolo_generation() == -1 && kolo_is_elastic() == -1, "a generation before kolo_init()");
@@ -54,6 +58,9 @@ int main(void) {
   int colors = 0;
   need(kolo_split_world(color, &colors, &pair) == KOLO_SUCCESS, "kolo_split_world");
   need(colors == kolo_size(), "a color that was not asked for");
+  uint32_t other = 0;
+  if (argc > 1 && kolo_generation() != 0)
+    need(kolo_split_world(color, &colors, &other) == KOLO_SUCCESS, "kolo_split_world");
   need(kolo_newcomers(&count) == KOLO_SUCCESS, "kolo_newcomers");
   need(kolo_split_world(color, &colors, &pair) == KOLO_ERROR_INVALID_ARGUMENT, "a late split");
   int enters = kolo_generation() == 0;

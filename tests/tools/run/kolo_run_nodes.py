@@ -1,5 +1,7 @@
 """Tests of kolo_run_test: one kolo-run on each node."""
+import os
 import pathlib
+import signal
 import socket
 import subprocess
 import tempfile
@@ -39,11 +41,11 @@ class Node(unittest.TestCase):
         self.assertRegex(done.stderr, f"kolo-run: 2 nodes meet without a secret.* 127.0.0.1:{port} may join; .*"
                                       "KOLO_SECRET, or a --secret-file\n$")
 
-    def start_two_nodes(self, program, program_1):
+    def start_two_nodes(self, program, program_1, *options):
         """Node 0, which serves already, and node 1."""
         self.port = port = free_port(2)
         command = [PROGRAMS["kolo_run"], "--nproc_per_node", "2", "--nnodes", "2", "--master_addr", "127.0.0.1",
-                   "--master_port", str(port), "--node_rank"]
+                   "--master_port", str(port), *options, "--node_rank"]
         jobs = []
         for node, words in (("0", program), ("1", program_1)):
             variables = {"KOLO_HOST_ID": f"node{node}", "KOLO_SECRET": "s", "KOLO_INIT_TIMEOUT": "60"}
@@ -105,6 +107,21 @@ class Node(unittest.TestCase):
             out, errors = node_0.communicate(timeout=LIMIT)
             self.assertEqual((node_0.returncode, errors), (0, ""))
             self.assertEqual(sorted(out.splitlines()), lines_of(4, hosts=2)[:2])
+
+    def test_an_elastic_job_of_a_program_that_is_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stays = [PROGRAMS["probe"], "--until", f"{folder}/go"]
+            jobs = self.start_two_nodes(stays, stays, "--min-np", "1", "--restarts", "1")
+            lines = [job.stdout.readline() for job in jobs for _ in range(2)]
+            self.assertEqual(sorted(line.strip() for line in lines), lines_of(4, hosts=2))
+            children = pathlib.Path(f"/proc/{jobs[1].pid}/task/{jobs[1].pid}/children").read_text(encoding="ascii")
+            os.kill(int(children.split()[0]), signal.SIGKILL)
+            for job, words in ((jobs[0], r"process [23] on node 1 .* ended with signal 9 \(Killed\), and the program has "
+                                         r"not called kolo::elastic::run\(\); ending the job"),
+                               (jobs[1], "node 0 ends the job")):
+                _, errors = job.communicate(timeout=LIMIT)
+                self.assertEqual(job.returncode, 137, errors)
+                self.assertRegex(errors, words)
 
     def test_a_port_that_is_none(self):
         nodes = ["--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1"]
