@@ -108,7 +108,8 @@ def check_process_sets():
     expect(hvd.broadcast(data((3,)), ranks[-1], process_set=mine()), data((3,), rank=ranks[-1]))
 
 
-# Gradients: each rank weighs its outputs by the number of its rank, plus one.
+# Gradients: each rank weighs its outputs by the number of its rank, plus one. They are Horovod's: an average over the
+# ranks for an allgather and a broadcast, and for a reducescatter that of its sum, times the number of ranks.
 
 
 def gradient_of(call, shape, weight):
@@ -140,11 +141,11 @@ def check_gradients_of_allreduce():
 
 def check_gradients_of_allgather():
     size, rank = hvd.size(), hvd.rank()
-    total = size * (size + 1) / 2
+    mean = (size + 1) / 2
     shape = (rank + 2, 3)
     rows = torch.arange(float(sum(range(2, size + 2)))).unsqueeze(1)  # each row of the output weighs something else
     first = sum(range(2, rank + 2))
-    wanted = total * rows[first:first + rank + 2].expand(shape)
+    wanted = mean * rows[first:first + rank + 2].expand(shape)
     expect(gradient_of(hvd.allgather, shape, rows * (rank + 1)), wanted)
     expect(gradient_of(lambda tensor: hvd.grouped_allgather([tensor, 2 * tensor]), shape, rows * (rank + 1)), 3 * wanted)
 
@@ -152,7 +153,7 @@ def check_gradients_of_allgather():
 def check_gradients_of_broadcast():
     size, rank = hvd.size(), hvd.rank()
     for root in range(size):
-        wanted = torch.full((4,), size * (size + 1) / 2 if rank == root else 0.0)
+        wanted = torch.full((4,), (size + 1) / 2 if rank == root else 0.0)
         expect(gradient_of(lambda tensor, root=root: hvd.broadcast(tensor, root), (4,), rank + 1.0), wanted)
 
 
@@ -167,7 +168,7 @@ def check_gradients_of_alltoall():
 
 def check_gradients_of_reducescatter():
     size, rank = hvd.size(), hvd.rank()
-    for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 1 / size)):
+    for op, factor in ((hvd.Sum, size), (hvd.Average, 1.0)):
         wanted = torch.arange(1.0, size + 1).repeat_interleave(2) * factor
         expect(gradient_of(lambda tensor, op=op: hvd.reducescatter(tensor, op=op), (2 * size,), rank + 1.0), wanted)
         expect(gradient_of(lambda tensor, op=op: hvd.grouped_reducescatter([tensor, 2 * tensor], op=op), (2 * size,),
@@ -182,15 +183,16 @@ def check_gradients_over_process_sets():
     expect(gradient_of(lambda tensor: hvd.allreduce(tensor, op=hvd.Sum, **own), (3,), weight), torch.full((3,), total))
     expect(gradient_of(lambda tensor: hvd.grouped_allreduce([tensor], op=hvd.Sum, **own), (3,), weight),
            torch.full((3,), total))
-    expect(gradient_of(lambda tensor: hvd.allgather(tensor, **own), (3,), weight), torch.full((3,), total))
-    expect(gradient_of(lambda tensor: hvd.grouped_allgather([tensor], **own), (3,), weight), torch.full((3,), total))
+    mean = torch.full((3,), total / len(ranks))
+    expect(gradient_of(lambda tensor: hvd.allgather(tensor, **own), (3,), weight), mean)
+    expect(gradient_of(lambda tensor: hvd.grouped_allgather([tensor], **own), (3,), weight), mean)
     expect(gradient_of(lambda tensor: hvd.broadcast(tensor, ranks[0], **own), (3,), weight),
-           torch.full((3,), total if rank == ranks[0] else 0.0))
+           mean if rank == ranks[0] else 0 * mean)
     dealt = torch.tensor([other + 1.0 for other in ranks])
     expect(gradient_of(lambda tensor: hvd.alltoall(tensor, **own), (len(ranks),), weight), dealt)
-    expect(gradient_of(lambda tensor: hvd.reducescatter(tensor, op=hvd.Sum, **own), (len(ranks),), weight), dealt)
-    expect(gradient_of(lambda tensor: hvd.grouped_reducescatter([tensor], op=hvd.Sum, **own), (len(ranks),), weight),
-           dealt)
+    expect(gradient_of(lambda tensor: hvd.reducescatter(tensor, op=hvd.Sum, **own), (len(ranks),), weight),
+           dealt * len(ranks))
+    expect(gradient_of(lambda tensor: hvd.grouped_reducescatter([tensor], **own), (len(ranks),), weight), dealt)
 
 
 def check_gradients_of_gradients():

@@ -6,8 +6,9 @@
 //
 // - Backward is collective and unnamed. So every rank that runs forward runs backward, in the same
 //   order.
-// - Gradients are those of the sum over ranks of each rank's loss, as in Horovod. For example,
-//   backward of allreduce sums, and backward of allgather is a reducescatter.
+// - Gradients are those of the sum over ranks of each rank's loss. For example, backward of
+//   allreduce sums, and backward of allgather is a reducescatter. Horovod's differ: an allgather's
+//   and a broadcast's are divided by the number of ranks, a reducescatter's is multiplied by it.
 // - With create_graph, autograd also records backward, for penalties on gradients. Use it on all
 //   ranks or on none.
 #pragma once

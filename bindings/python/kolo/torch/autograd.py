@@ -1,7 +1,8 @@
-"""Collectives that autograd records, where C++ has none: alltoall with the received splits, and groups.
+"""Gradients through collectives, as Horovod has them.
 
-Gradients are those of the sum over ranks of each rank's loss. Backward is collective and unnamed, and itself recorded
-with ``create_graph``.
+C++ gives the gradient of the sum over ranks of each rank's loss, and so do the classes here, which are what C++ lacks:
+alltoall with the received splits, and groups. ``scaled_gradient`` makes Horovod's of them. Backward is collective and
+unnamed, and itself recorded with ``create_graph``.
 """
 from typing import Any
 
@@ -33,6 +34,22 @@ class WithoutGradient(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         raise NotImplementedError(f"the gradient of {ctx.op.name} over ranks is not defined; use Sum or Average, or "
                                   "detach() its result")
+
+
+class _ScaledGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        ctx.factor = factor
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return gradients[0] * ctx.factor, None
+
+
+def scaled_gradient(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    """The tensor, for a call whose gradient is multiplied by the factor."""
+    return _ScaledGradient.apply(tensor, factor)  # type: ignore[no-any-return]
 
 
 class Alltoall(torch.autograd.Function):

@@ -4,7 +4,9 @@ Rules of all of them:
 
 - Every rank of the process set makes the same calls. A name says which calls meet, so calls with names may come in
   any order; calls without meet in the order in which each rank makes them.
-- Gradients go through the calls that block and are not in place.
+- Gradients go through the calls that block and are not in place. As in Horovod, that of an allgather or a broadcast is
+  the average over ranks, that of an allreduce goes by its ``op``, and that of a reducescatter by Sum is multiplied by
+  the number of ranks.
 - Where ranks disagree, or one passes what cannot work, the call fails on all ranks with one text, and kolo stays
   usable.
 """
@@ -20,6 +22,7 @@ from kolo.torch.autograd import (
     GroupedReducescatter,
     WithoutGradient,
     has_gradient,
+    scaled_gradient,
 )
 from kolo.torch.compression import Compression
 from kolo.torch.extension import extension
@@ -174,7 +177,8 @@ def allgather(tensor: torch.Tensor, name: str | None = None,
     if not has_gradient(tensor):
         return allgather_async(tensor, name, process_set).wait()
     number = set_id(process_set)
-    return extension.differentiable_allgather(tensor, name_of("allgather", name, number), number)
+    shared = scaled_gradient(tensor, 1 / len(process_set.ranks))
+    return extension.differentiable_allgather(shared, name_of("allgather", name, number), number)
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None,
@@ -188,7 +192,8 @@ def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None = None,
                       process_set: ProcessSet = global_process_set) -> list[torch.Tensor]:
     """Several allgathers, all or none."""
     if any(map(has_gradient, tensors)):
-        return list(GroupedAllgather.apply(name, process_set, *tensors))
+        shared = (scaled_gradient(tensor, 1 / len(process_set.ranks)) for tensor in tensors)
+        return list(GroupedAllgather.apply(name, process_set, *shared))
     return grouped_allgather_async(tensors, name, process_set).wait()
 
 
@@ -210,7 +215,8 @@ def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None,
     if not has_gradient(tensor):
         return broadcast_async(tensor, root_rank, name, process_set).wait()
     number = set_id(process_set)
-    return extension.differentiable_broadcast(tensor, root_rank, name_of("broadcast", name, number), number)
+    shared = scaled_gradient(tensor, 1 / len(process_set.ranks))
+    return extension.differentiable_broadcast(shared, root_rank, name_of("broadcast", name, number), number)
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: str | None = None,
@@ -291,8 +297,9 @@ def reducescatter(tensor: torch.Tensor, name: str | None = None, compression: An
     result: torch.Tensor
     number = set_id(process_set)
     if has_gradient(wire):
-        result = extension.differentiable_reducescatter(wire, _op(None, op), name_of("reducescatter", name, number),
-                                                         prescale_factor, postscale_factor, number)
+        result = extension.differentiable_reducescatter(scaled_gradient(wire, len(process_set.ranks)), _op(None, op),
+                                                        name_of("reducescatter", name, number), prescale_factor,
+                                                        postscale_factor, number)
     else:
         result = reducescatter_async(wire, name, op, process_set, prescale_factor, postscale_factor).wait()
     result = compression.decompress(result, context)
@@ -318,7 +325,8 @@ def grouped_reducescatter(tensors: Sequence[torch.Tensor], name: str | None = No
     if any(map(has_gradient, wires)):
         if _op(None, op) not in _LINEAR:
             raise ValueError(f"grouped_reducescatter by {op.name} has no gradient; detach() its tensors")
-        results = GroupedReducescatter.apply(op, name, prescale_factor, postscale_factor, process_set, *wires)
+        scaled = (scaled_gradient(wire, len(process_set.ranks)) for wire in wires)
+        results = GroupedReducescatter.apply(op, name, prescale_factor, postscale_factor, process_set, *scaled)
     else:
         results = grouped_reducescatter_async(wires, name, op, process_set, prescale_factor, postscale_factor).wait()
     return [compression.decompress(result, context)

@@ -10,6 +10,7 @@ from kolo.torch import compression as compressions
 from kolo.torch.extension import extension
 from kolo.torch.functions import Average
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
+from kolo.torch.world import rank
 
 __all__ = ["DistributedOptimizer"]
 
@@ -148,5 +149,5 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Nam
     distributed._reducer = extension.GradientReducer(
         _tensors_of(optimizer.param_groups), named, op, backward_passes_per_step, gradient_predivide_factor,
         compressions.for_gradients(compression), sparse_as_dense, together,
-        number) if process_set.included() else None
+        number) if rank() in process_set.ranks else None
     return distributed
