@@ -46,7 +46,8 @@ class Lobby {
   const std::vector<int>& members() const { return members_; }
   /// Number of waiting processes that the present world does not have.
   int newcomers() const;
-  /// Whether none of the present world's members lives: what they knew is lost.
+  /// Whether none of the present world's members lives, and none has done its training: what they
+  /// knew is lost.
   bool is_lost() const;
   /// Living members of the present world for which others wait.
   std::vector<int> missing() const;

@@ -112,6 +112,15 @@ TEST(Lobby, AWorldIsLostWithItsLastMember) {
   EXPECT_TRUE(lobby.is_lost()) << "the new process knows nothing";
 }
 
+TEST(Lobby, AWorldThatHasDoneItsWorkIsNotLost) {
+  Lobby lobby = lobby_of(2, 1);
+  lobby.end(0, true);
+  lobby.end(1, false);
+  EXPECT_FALSE(lobby.is_lost());
+  EXPECT_EQ(lobby.done(), 1);
+  EXPECT_TRUE(lobby.has_lost());
+}
+
 TEST(Lobby, OnceOneIsDoneTheRestNeedNotBeMany) {
   Lobby lobby = lobby_of(3, 2);
   lobby.end(2, true);
