@@ -17,8 +17,9 @@ bool Lobby::is_member(int process) const {
 }
 
 bool Lobby::is_lost() const {
-  return generation_ > 0 && done_ == 0 && std::none_of(members_.begin(), members_.end(),
-                                         [this](int process) { return is_living(process); });
+  return generation_ > 0 && done_ == 0 &&
+         std::none_of(members_.begin(), members_.end(),
+                      [this](int process) { return is_living(process); });
 }
 
 int Lobby::newcomers() const {
