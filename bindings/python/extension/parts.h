@@ -1,5 +1,5 @@
-// The parts of the extension module kolo._extension, one file each. Called once, when Python imports
-// the module, on that thread.
+// The parts of the extension module kolo._extension, one file each. Called once, when Python
+// imports the module, on that thread.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -2,8 +2,8 @@
 from datetime import timedelta
 
 import torch
-from torch.distributed import Store
 from torch._C._distributed_c10d import Backend
+from torch.distributed import Store
 
 version: str
 
