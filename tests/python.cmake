@@ -21,6 +21,7 @@ if(KOLO_HAS_PYTHON)
     set(mpirun ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun)
   endif()
   kolo_add_python_test(backend PROCESSORS 3 TIMEOUT 300 ARGS "--mpirun=${mpirun}")
+  kolo_add_python_test(examine PROCESSORS 3 TIMEOUT 400)
   kolo_add_python_test(failures PROCESSORS 3 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
     --version ${PROJECT_VERSION})
@@ -32,4 +33,6 @@ if(KOLO_HAS_PYTHON)
     set_tests_properties(python_horovod_${part} PROPERTIES TIMEOUT 500 LABELS "python;torch"
       PROCESSORS 3 FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
   endforeach()
+  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
+    --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
 endif()
