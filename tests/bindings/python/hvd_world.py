@@ -131,6 +131,10 @@ def check_join():
         expect(total, torch.full((3,), float(there)))
         hvd.synchronize(hvd.allreduce_async(torch.ones(1), name=f"order {step}"))
     assert hvd.join() == 0
+    for _ in range(rank + 1):  # calls without a name, of which each rank makes another number
+        hvd.allreduce(torch.ones(1))
+    hvd.join()
+    expect(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), float(size)))
 
 
 def check_join_and_what_it_cannot_serve():

@@ -27,7 +27,7 @@ from kolo.torch.autograd import (
 from kolo.torch.compression import Compression
 from kolo.torch.extension import extension
 from kolo.torch.handles import Handle, only
-from kolo.torch.names import name_of
+from kolo.torch.names import forget_names, name_of
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 
 #: How the ranks' elements are combined.
@@ -359,7 +359,9 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that came last, which has seen all of the others' work.
     """
-    return extension.join(0)
+    last = extension.join(0)
+    forget_names(0)  # ranks have made different numbers of calls
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -12,6 +12,7 @@ def name_of(kind: str, name: str | None, process_set: int) -> str:
     return f"{kind}.noname.{_calls[kind, process_set]}"
 
 
-def forget_names() -> None:
-    """Counts from the start again, as a new world of ranks does."""
-    _calls.clear()
+def forget_names(process_set: int | None = None) -> None:
+    """Counts from the start again, in a new world or in one process set: on all of its ranks."""
+    for call in [call for call in _calls if process_set in (None, call[1])]:
+        del _calls[call]
