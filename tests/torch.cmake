@@ -98,6 +98,7 @@ if(KOLO_HAS_TORCH)
     kolo_add_torch_tests(c10d RANKS 0 2 3 4 SOURCES
       bindings/torch/tools_test_main.cc
       bindings/c10d/group_work_test.cc
+      bindings/c10d/groups_test.cc
       bindings/c10d/members_test.cc
       bindings/c10d/out_of_step_test.cc
       bindings/c10d/process_group_test.cc

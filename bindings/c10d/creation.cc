@@ -89,20 +89,22 @@ std::vector<std::int64_t> global_ranks_of_world() {
 ProcessSet add_set_of(const Description& description) {
   if (description.global_ranks.empty()) {
     if (description.size == size() && description.rank == rank()) return {};
-    refuse(kCall, fmt::format("this process is rank {} of {} in the default group, but kolo::init() "
-                              "has made it rank {} of {}; begin both alike",
-                              description.rank, description.size, rank(), size()));
+    refuse(kCall,
+           fmt::format("this process is rank {} of {} in the default group, but kolo::init() "
+                       "has made it rank {} of {}; begin both alike",
+                       description.rank, description.size, rank(), size()));
   }
   const std::vector<std::int64_t> all = global_ranks_of_world();
   std::vector<int> members;
   for (const std::int64_t global : description.global_ranks) {
     const auto place = std::lower_bound(all.begin(), all.end(), global);
     if (place == all.end() || *place != global) {
-      raise(ErrorCode::kUnsupported,
-            fmt::format("c10d create: global rank {} of the group [{}] is not in kolo's world, "
-                        "which has the global ranks [{}]: a process has one world of kolo; begin it "
-                        "by a group of all ranks (init_process_group or new_group)",
-                        global, fmt::join(description.global_ranks, ", "), fmt::join(all, ", ")));
+      raise(
+          ErrorCode::kUnsupported,
+          fmt::format("c10d create: global rank {} of the group [{}] is not in kolo's world, "
+                      "which has the global ranks [{}]: a process has one world of kolo; begin it "
+                      "by a group of all ranks (init_process_group or new_group)",
+                      global, fmt::join(description.global_ranks, ", "), fmt::join(all, ", ")));
     }
     members.push_back(static_cast<int>(place - all.begin()));
   }
@@ -118,13 +120,17 @@ c10::intrusive_ptr<ProcessGroupKolo> ProcessGroupKolo::create(const Description&
   auto group =
       c10::make_intrusive<ProcessGroupKolo>(begins ? ProcessSet() : add_set_of(description));
   group->owns_world_ = begins;
+  group->owns_set_ = group->set_.id() != 0;
   group->store_ = description.store;
   if (is_set(description.timeout)) group->setTimeout(description.timeout);
   return group;
 }
 
 void ProcessGroupKolo::shutdown() {
-  if (owns_world_ && world_ == world_number()) kolo::shutdown();
+  if (world_ != world_number() || world_ == 0) return;
+  if (owns_world_) kolo::shutdown();
+  if (!std::exchange(owns_set_, false) || has_failed()) return;
+  remove_process_set_by_its_ranks(set_);
 }
 
 c10d::ErrorType ProcessGroupKolo::getError() {
@@ -140,10 +146,12 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupKolo::split(
   for (const int rank : ranks) members.push_back(world_rank(rank, "split"));
   if (members.empty() ||
       std::adjacent_find(members.begin(), members.end(), std::greater_equal<>()) != members.end()) {
-    refuse("split", fmt::format("takes a rank or more, ascending, not [{}]", fmt::join(ranks, ", ")));
+    refuse("split",
+           fmt::format("takes a rank or more, ascending, not [{}]", fmt::join(ranks, ", ")));
   }
   auto group = c10::make_intrusive<ProcessGroupKolo>(add_process_set_by_its_ranks(members));
   group->store_ = store;
+  group->owns_set_ = true;
   group->setTimeout(options && is_set(options->timeout) ? options->timeout : timeout_);
   return group;
 }

@@ -1,6 +1,7 @@
-// ProcessGroupKolo::monitoredBarrier(): over the group's store, so that it tells who is missing even
-// where communication hangs. Rank 0 waits for the others' keys and then sets the verdict. The texts
-// of the errors begin as those of ProcessGroupGloo, which programs and tests look for. User threads.
+// ProcessGroupKolo::monitoredBarrier(): over the group's store, so that it tells who is missing
+// even where communication hangs. Rank 0 waits for the others' keys and then sets the verdict. The
+// texts of the errors begin as those of ProcessGroupGloo, which programs and tests look for. User
+// threads.
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/work.h"
 
@@ -25,7 +26,9 @@ constexpr const char* kPassed = "passed";
 /// Keys of one barrier.
 struct Keys {
   std::uint64_t number;
-  std::string of(int rank) const { return fmt::format("kolo/monitored_barrier/{}/{}", number, rank); }
+  std::string of(int rank) const {
+    return fmt::format("kolo/monitored_barrier/{}/{}", number, rank);
+  }
   std::string verdict() const { return fmt::format("kolo/monitored_barrier/{}/verdict", number); }
 };
 

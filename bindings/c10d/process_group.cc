@@ -124,6 +124,8 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
 }
 
 CallWork ProcessGroupKolo::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].layout() == torch::kSparse)
+    return allreduce_sparse(tensors, options);
   return allreduce_each(tensors, options, c10d::OpType::ALLREDUCE);
 }
 
@@ -227,6 +229,23 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
                   .title = "kolo:recv",
                   .inputs = tensors},
                  c10d::OpType::RECV, c10d::kUnsetTimeout);
+}
+
+// No peer is told of a refusal: no rank's message is the one that would have come.
+CallWork ProcessGroupKolo::recvAnysource(Tensors& tensors, int tag) {
+  const torch::NoGradGuard no_grad;
+  check_types(only(tensors, "recvAnysource", "tensor"), {}, "recvAnysource");
+  check_outputs(tensors, "recvAnysource");
+  const torch::Tensor tensor = tensors.front();
+  const Output output(tensor);
+  return to_work({.works = {start_recv_from_any(set(), output.memory(), tag)},
+                  .results = tensors,
+                  .device = tensor.device(),
+                  .finish = [output] { output.finish(); },
+                  .senders = ranks_,
+                  .title = "kolo:recvAnySource",
+                  .inputs = tensors},
+                 c10d::OpType::RECVANYSOURCE, c10d::kUnsetTimeout);
 }
 
 c10::intrusive_ptr<c10d::ProcessGroup> process_group(const ProcessSet& set) {

@@ -1,6 +1,7 @@
 #include "bindings/c10d/start.h"
 
 #include "bindings/c10d/arguments.h"
+#include "bindings/core/messages.h"
 #include "bindings/core/ordered_start.h"
 #include "bindings/torch/tensors/device_stream.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -223,6 +224,12 @@ std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& ten
                                  int tag) {
   return recv_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}), from,
                     message(set, tensor, tag));
+}
+
+std::shared_ptr<Work> start_recv_from_any(const ProcessSet& set, const torch::Tensor& tensor,
+                                          int tag) {
+  return recv_from_any_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}),
+                             message(set, tensor, tag));
 }
 
 Parts::Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options)

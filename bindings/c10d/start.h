@@ -93,6 +93,8 @@ std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& ten
                                  int tag);
 std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
                                  int tag);
+std::shared_ptr<Work> start_recv_from_any(const ProcessSet& set, const torch::Tensor& tensor,
+                                          int tag);
 
 /// Receives parts from the ranks; the caller states the expected sizes beforehand. The operation is
 /// negotiated by its order. Holds the flat memory of all parts, end to end, and the operation that

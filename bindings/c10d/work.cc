@@ -153,6 +153,14 @@ bool GroupWork::isCompleted() {
 
 bool GroupWork::isSuccess() const { return all_done() && exception() == nullptr; }
 
+int GroupWork::sourceRank() const {
+  const std::vector<int>& senders = started_.senders;
+  if (senders.empty() || !all_done()) return started_.peer;
+  const auto sender = std::find(senders.begin(), senders.end(),
+                                static_cast<int>(started_.works.front()->outcome().value));
+  return sender == senders.end() ? -1 : static_cast<int>(sender - senders.begin());
+}
+
 std::exception_ptr GroupWork::exception() const {
   if (!all_done()) return nullptr;
   settle();

@@ -33,6 +33,8 @@ struct Started {
   /// Copies results to where the user wants them; runs once all works have succeeded. May throw.
   std::function<void()> finish = {};
   int peer = -1;  ///< peer of a message
+  /// A receive from any rank: the group's ranks in the world.
+  std::vector<int> senders = {};
   // For torch's profiler, which measures from here to the end of the last operation.
   const char* title = nullptr;             ///< "kolo:all_reduce"; not owned
   std::vector<torch::Tensor> inputs = {};  ///< the profiler shows their shapes
@@ -70,7 +72,7 @@ class GroupWork final : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  int sourceRank() const override { return started_.peer; }
+  int sourceRank() const override;
   std::vector<torch::Tensor> result() override { return started_.results; }
   /// On CUDA tensors the current stream waits for the result; the host does not.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;

@@ -1,4 +1,6 @@
 // Messages between two ranks. Any thread.
+#include "bindings/core/messages.h"
+
 #include "bindings/core/submissions.h"
 
 #include <utility>
@@ -39,6 +41,11 @@ std::shared_ptr<Work> recv_async(void* buffer, std::int64_t count, DataType type
   submission.signature.kind = OperationKind::kReceive;
   submission.output = static_cast<std::byte*>(buffer);
   return start("recv_async", std::move(submission), count, type, from, options);
+}
+
+std::shared_ptr<Work> recv_from_any_async(void* buffer, std::int64_t count, DataType type,
+                                          const MessageOptions& options) {
+  return recv_async(buffer, count, type, kAnyRank, options);
 }
 
 void recv(void* buffer, std::int64_t count, DataType type, int from,

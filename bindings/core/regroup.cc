@@ -111,4 +111,9 @@ ProcessSet add_process_set_by_its_ranks(const std::vector<int>& ranks) {
   return ProcessSet(static_cast<std::uint32_t>(work->outcome().value));
 }
 
+void remove_process_set_by_its_ranks(const ProcessSet& set) {
+  static_cast<void>(value_or_throw(
+      runtime_for("remove_process_set")->remove_process_set(set.id(), /*by_its_ranks=*/true)));
+}
+
 }  // namespace kolo

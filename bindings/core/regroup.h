@@ -56,5 +56,8 @@ KOLO_API void abort_process_set(const ProcessSet& set, const std::string& reason
 /// As add_process_set(), but collective over `ranks` alone: the others learn of the set. There may
 /// be another set of these ranks.
 KOLO_API ProcessSet add_process_set_by_its_ranks(const std::vector<int>& ranks);
+/// As remove_process_set(), but by the set's ranks alone, and without a wait: the set goes once all
+/// of them have called this. It stays if one of them has an operation in flight.
+KOLO_API void remove_process_set_by_its_ranks(const ProcessSet& set);
 
 }  // namespace kolo

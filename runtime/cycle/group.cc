@@ -75,8 +75,7 @@ bool Group::drain(CycleContext& context) {
   for (EntryPtr& entry : drained) {
     if (is_message(*entry)) {
       context.trace.message(*entry);
-      if (entry->signature.kind == OperationKind::kReceive)
-        context.peers.open_link(entry->signature.root);
+      if (entry->signature.kind == OperationKind::kReceive) open_links_to_senders(context, *entry);
       if (!entry->complaint.empty()) ordered_.finish_message();  // its caller has the error
       context.failures.note(point_to_point_.add(std::move(entry)));
     } else if (!entry->complaint.empty()) {
@@ -177,6 +176,12 @@ bool Group::decide(CycleContext& context) {
 }
 
 // --- Fusion and planning.
+
+void Group::open_links_to_senders(CycleContext& context, const Entry& receive) {
+  const int sender = receive.signature.root;
+  for (const int rank : communicator_.ranks())
+    if (sender == rank || sender == kAnyRank) context.peers.open_link(rank);
+}
 
 bool Group::plan(CycleContext& context) {
   bool moved = false;
@@ -351,6 +356,7 @@ void Group::complete_works(CycleContext& context, Operation& operation) {
     entry.work->complete(std::move(status), {.contributors = plan.contributors[i],
                                              .participants = plan.participants,
                                              .received_splits = plan.layout.received,
+                                             .value = is_message(entry) ? entry.signature.root : 0,
                                              .on_device = operation.device_event()});
   }
   operation.drop_works();

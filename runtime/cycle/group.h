@@ -150,6 +150,7 @@ class Group {
     std::uint64_t after;  ///< negotiated operations below this number must be done first
   };
 
+  void open_links_to_senders(CycleContext& context, const Entry& receive);
   void plan_ordered(CycleContext& context, EntryPtr entry);
   /// A call that failed at once.
   void refuse(CycleContext& context, EntryPtr entry);

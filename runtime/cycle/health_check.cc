@@ -150,13 +150,20 @@ void HealthCheck::check_departures(Group& group) {
                            refused ? "; its call had failed at once, for its arguments" : ""),
                 rank});
   }
-  const auto gone = departures.missing_in_negotiation(group.controller().counters().agreements);
-  if (!gone || !group.controller().has_pending()) return;
-  const int rank = ranks[static_cast<std::size_t>(*gone)];
-  context_.failures.note(
-      Failure{KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and will never submit it",
-                         group.controller().describe_pending(), rank),
-              rank});
+  Controller& controller = group.controller();
+  for (int index = 0; index < group.communicator().size(); ++index) {
+    if (!departures.is_missing_in_negotiation(index, controller.counters().agreements)) continue;
+    const int rank = ranks[static_cast<std::size_t>(index)];
+    const auto gone = [&](const std::string& what) {
+      return KOLO_ERROR(kPeerLost, "{}: rank {} has shut down and will never submit it", what,
+                        rank);
+    };
+    // The set stays, which harms nothing.
+    for (const EntryPtr& removal : controller.take_removals_that_wait_for(index))
+      group.complete_entry(*removal, gone(removal->name), {});
+    const std::string what = controller.describe_waiting_for(index);
+    if (!what.empty()) return context_.failures.note(Failure{gone(what), rank});
+  }
 }
 
 void HealthCheck::check_deadlines(Group& group, Clock::time_point now) {

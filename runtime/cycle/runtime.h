@@ -94,7 +94,8 @@ class Runtime {
   /// may be another set of these ranks.
   Result<std::shared_ptr<Work>> add_process_set(std::vector<int> ranks, bool by_its_ranks = false);
   /// Collective over the world. No rank may have operations in flight on the set.
-  Result<std::shared_ptr<Work>> remove_process_set(std::uint32_t id);
+  /// `by_its_ranks`: as above.
+  Result<std::shared_ptr<Work>> remove_process_set(std::uint32_t id, bool by_its_ranks = false);
   /// World ranks of a process set, ascending; kInvalidArgument if there is no such set.
   Result<std::vector<int>> ranks_of(std::uint32_t id);
   std::vector<std::uint32_t> process_sets() const { return groups_.ids(); }

@@ -139,8 +139,10 @@ void Runtime::count_failed_unnamed(OperationKind kind, std::uint32_t set) {
 
 Result<std::shared_ptr<Work>> Runtime::submit_message(Submission submission) {
   const bool sends = submission.signature.kind == OperationKind::kSend;
-  submission.name = fmt::format("{} rank {} with tag {}", sends ? "to" : "from",
-                                submission.signature.root, submission.tag);
+  const int peer = submission.signature.root;
+  submission.name = fmt::format(
+      "{} {} with tag {}", sends ? "to" : "from",
+      !sends && peer == kAnyRank ? "any rank" : fmt::format("rank {}", peer), submission.tag);
   auto work = submit_in_order(std::move(submission));
   waker_.wake();  // also for one that is refused: its peer is told
   return work;
@@ -281,13 +283,18 @@ Result<std::shared_ptr<Work>> Runtime::add_process_set(std::vector<int> ranks, b
   return submit(std::move(submission));
 }
 
-Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id) {
+Result<std::shared_ptr<Work>> Runtime::remove_process_set(std::uint32_t id, bool by_its_ranks) {
   Submission submission;
-  submission.name = fmt::format("kolo/remove_process_set {}", id);
+  submission.name =
+      fmt::format("kolo/remove_process_set{} {}", by_its_ranks ? "_by_its_ranks" : "", id);
   submission.signature.kind = OperationKind::kRemoveProcessSet;
   submission.signature.root = static_cast<int>(id);
   KOLO_TRY(groups_.with(id, [&](Group& group) -> Status {
     if (id == 0) return {};
+    if (by_its_ranks) {
+      const std::vector<int>& ranks = group.communicator().ranks();
+      submission.signature.shape.assign(ranks.begin(), ranks.end());
+    }
     if (group.aborted()) {
       submission.complaint = fmt::format(
           "process set {} was aborted; it stays until kolo::shutdown(), as peers may still touch "

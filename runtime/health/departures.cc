@@ -38,11 +38,9 @@ std::optional<int> Departures::missing_in(SubmissionMode mode, std::uint64_t seq
   return std::nullopt;
 }
 
-std::optional<int> Departures::missing_in_negotiation(std::uint64_t agreements) const {
-  for (std::size_t rank = 0; rank < gone_.size(); ++rank) {
-    if (gone_[rank] && gone_[rank]->agreements <= agreements) return static_cast<int>(rank);
-  }
-  return std::nullopt;
+bool Departures::is_missing_in_negotiation(int rank, std::uint64_t agreements) const {
+  const std::optional<Progress>& progress = progress_of(rank);
+  return progress && progress->agreements <= agreements;
 }
 
 }  // namespace kolo

@@ -56,9 +56,9 @@ class Departures {
 
   /// The first rank that left before its part of operation `sequence`.
   std::optional<int> missing_in(SubmissionMode mode, std::uint64_t sequence) const;
-  /// The first departed rank whose every agreement this rank has seen. Whatever is not agreed on by
-  /// then never will be.
-  std::optional<int> missing_in_negotiation(std::uint64_t agreements) const;
+  /// Whether a rank has left, and this rank has seen its every agreement. What is not agreed on by
+  /// then and needs that rank never will be.
+  bool is_missing_in_negotiation(int rank, std::uint64_t agreements) const;
 
  private:
   void set(int rank, const Progress& progress);

@@ -380,14 +380,37 @@ Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {
                     communicator_.suffix(), config_.operation_timeout_s);
 }
 
-std::string Controller::describe_pending() const {
+bool Controller::needs(const Entry& entry, int rank) {
+  const Shape& ranks = entry.signature.shape;
+  return !is_by_its_ranks(entry.signature) || rank == 0 ||
+         std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+std::string Controller::describe_waiting_for(int rank) const {
   const std::string* first = nullptr;
+  int count = 0;
   waiting_.for_each([&](const Entry& entry) {
+    if (!needs(entry, rank)) return;
+    ++count;
     if (first == nullptr || entry.name < *first) first = &entry.name;
   });
+  if (count == 0) return {};
   std::string text = fmt::format("tensor '{}'", *first);
-  if (waiting_.size() > 1) text += fmt::format(" and {} more", waiting_.size() - 1);
+  if (count > 1) text += fmt::format(" and {} more", count - 1);
   return text;
+}
+
+std::vector<EntryPtr> Controller::take_removals_that_wait_for(int rank) {
+  std::vector<std::string> names;
+  waiting_.for_each([&](const Entry& entry) {
+    const bool removes = entry.signature.kind == OperationKind::kRemoveProcessSet;
+    if (removes && is_by_its_ranks(entry.signature) && needs(entry, rank))
+      names.push_back(entry.name);
+  });
+  std::vector<EntryPtr> removals;
+  for (const std::string& name : names)
+    if (EntryPtr entry = waiting_.take(name, std::nullopt)) removals.push_back(std::move(entry));
+  return removals;
 }
 
 std::vector<EntryPtr> Controller::take_pending() {

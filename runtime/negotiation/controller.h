@@ -86,11 +86,15 @@ class Controller {
   /// Removes and returns every entry that take_agreed() has not returned.
   std::vector<EntryPtr> take_pending();
   bool has_pending() const { return !waiting_.empty(); }
-  /// "tensor 'fc1.weight' and 3 more". Precondition: has_pending().
-  std::string describe_pending() const;
+  /// What waits for this rank of the communicator: "tensor 'fc1.weight' and 3 more"; empty if
+  /// nothing does. A call by some ranks alone waits for these and for rank 0, which decides.
+  std::string describe_waiting_for(int rank) const;
+  /// Takes the removals of process sets, by their ranks alone, that wait for this rank.
+  std::vector<EntryPtr> take_removals_that_wait_for(int rank);
   const Counters& counters() const { return counters_; }
 
  private:
+  static bool needs(const Entry& entry, int rank);
   bool is_coordinator() const { return communicator_.rank() == 0; }
   bool records() const { return recorder_ != nullptr && recorder_->on(); }
   /// Records the names of the cache's slots from `first` on.

@@ -29,7 +29,7 @@ Status PointToPoint::tell(int peer, MessageKind kind, const Fields& fields,
 Status PointToPoint::add(EntryPtr entry) {
   const int peer = index_of(*entry);
   const bool is_refused = !entry->complaint.empty();
-  if (gone_.contains(peer)) {
+  if (is_alone(*entry)) {
     settle_lost(std::move(entry));
     return {};
   }
@@ -44,16 +44,49 @@ Status PointToPoint::add(EntryPtr entry) {
     return tell(peer, MessageKind::kOffer, offer, complaint);
   }
   ++pending_;
-  const PeerAndTag key{peer, entry->tag};
-  const auto offers = offers_.find(key);
+  const auto offers = offers_for(*entry);
   if (offers == offers_.end()) {
-    receives_[key].push_back(std::move(entry));
+    receives_[{peer, entry->tag}].push_back(std::move(entry));
     return {};
   }
+  const int sender = offers->first.first;
   const Told<Offer> offer = std::move(offers->second.front());
   offers->second.pop_front();
   if (offers->second.empty()) offers_.erase(offers);
-  return meet(peer, offer, std::move(entry));
+  return meet(sender, offer, std::move(entry));
+}
+
+std::map<PointToPoint::PeerAndTag, std::deque<PointToPoint::Told<PointToPoint::Offer>>>::iterator
+PointToPoint::offers_for(const Entry& receive) {
+  const int peer = index_of(receive);
+  if (peer != kAnyRank) return offers_.find({peer, receive.tag});
+  auto first = offers_.end();
+  for (auto it = offers_.begin(); it != offers_.end(); ++it) {
+    if (it->first.second != receive.tag) continue;
+    if (first == offers_.end() || it->second.front().arrival < first->second.front().arrival)
+      first = it;
+  }
+  return first;
+}
+
+std::map<PointToPoint::PeerAndTag, std::deque<EntryPtr>>::iterator PointToPoint::receives_for(
+    const PeerAndTag& offer) {
+  const auto named = receives_.find(offer);
+  const auto any = receives_.find({kAnyRank, offer.second});
+  if (named == receives_.end() || any == receives_.end())
+    return named == receives_.end() ? any : named;
+  const bool any_is_older = any->second.front()->submitted_at < named->second.front()->submitted_at;
+  return any_is_older ? any : named;
+}
+
+bool PointToPoint::is_alone(const Entry& entry) const {
+  const int peer = index_of(entry);
+  if (peer != kAnyRank) return gone_.contains(peer);
+  const auto others = static_cast<std::size_t>(communicator_.size()) - 1;
+  const bool sends_to_itself = std::any_of(sends_.begin(), sends_.end(), [&](const auto& send) {
+    return send.first.first == communicator_.rank();
+  });
+  return others > 0 && gone_.size() == others && !sends_to_itself;
 }
 
 Status PointToPoint::on_message(int peer, const Message& message) {
@@ -67,9 +100,9 @@ Status PointToPoint::on_message(int peer, const Message& message) {
                       communicator_.rank(), peer);
   }
   const PeerAndTag key{peer, offer->fields.tag};
-  const auto waiting = receives_.find(key);
+  const auto waiting = receives_for(key);
   if (waiting == receives_.end()) {
-    offers_[key].push_back(*offer);
+    offers_[key].push_back({offer->fields, offer->complaint, arrivals_++});
     return {};
   }
   EntryPtr receive = std::move(waiting->second.front());
@@ -82,6 +115,7 @@ Status PointToPoint::meet(int peer, const Told<Offer>& told, EntryPtr receive) {
   --pending_;
   const Offer& offer = told.fields;
   const Signature& signature = receive->signature;
+  receive->signature.root = communicator_.ranks()[static_cast<std::size_t>(peer)];
   const std::string complaint = receive->complaint;
   if (!told.complaint.empty()) {  // the sender waits for no answer
     if (!complaint.empty()) return {};
@@ -166,10 +200,12 @@ Error PointToPoint::mismatch(int from, int to, std::uint32_t tag, const Offer& s
 void PointToPoint::settle_lost(EntryPtr entry) {
   if (!entry->complaint.empty()) return;
   const bool sends = entry->signature.kind == OperationKind::kSend;
+  const bool from_any = entry->signature.root == kAnyRank;
   Error error =
-      KOLO_ERROR(kPeerLost, "rank {}: {} {}: rank {} has shut down and will never call {}()",
+      KOLO_ERROR(kPeerLost, "rank {}: {} {}: {} shut down and will never call {}()",
                  communicator_.ranks()[static_cast<std::size_t>(communicator_.rank())],
-                 to_string(entry->signature.kind), entry->name, entry->signature.root,
+                 to_string(entry->signature.kind), entry->name,
+                 from_any ? "all others have" : fmt::format("rank {} has", entry->signature.root),
                  sends ? "recv" : "send");
   settled_.push_back({std::move(entry), 0, std::move(error)});
 }
@@ -183,7 +219,7 @@ void PointToPoint::peer_left(int peer) {
     it = lost ? sends_.erase(it) : std::next(it);
   }
   for (auto it = receives_.begin(); it != receives_.end();) {
-    const bool lost = it->first.first == peer;
+    const bool lost = is_alone(*it->second.front());
     if (lost) pending_ -= it->second.size();
     if (lost)
       for (EntryPtr& entry : it->second) settle_lost(std::move(entry));
@@ -210,11 +246,12 @@ void PointToPoint::expire(Clock::time_point now) {
   const auto settle = [&](EntryPtr& entry, std::string_view other) {
     --pending_;
     if (!entry->complaint.empty()) return;
-    const Error error = KOLO_ERROR(kTimeout,
-                                   "{} {}: rank {} has not called {}() within {} s "
-                                   "(KOLO_OPERATION_TIMEOUT)",
-                                   to_string(entry->signature.kind), entry->name,
-                                   entry->signature.root, other, config_.operation_timeout_s);
+    const bool from_any = entry->signature.root == kAnyRank;
+    const Error error =
+        KOLO_ERROR(kTimeout, "{} {}: {} called {}() within {} s (KOLO_OPERATION_TIMEOUT)",
+                   to_string(entry->signature.kind), entry->name,
+                   from_any ? "no rank has" : fmt::format("rank {} has not", entry->signature.root),
+                   other, config_.operation_timeout_s);
     settled_.push_back({std::move(entry), 0, error});
   };
   for (auto it = sends_.begin(); it != sends_.end();) {

@@ -2,7 +2,9 @@
 // The receiver answers when it has a receive for the offer, and only then bytes move. So a send and
 // a receive that do not fit fail on both sides and disturb nothing else. The n-th send to a rank
 // under a tag matches the n-th receive there. A message that its own rank refuses keeps its place:
-// it fails its counterpart with the reason. One for each process set; progress token holder only.
+// it fails its counterpart with the reason. A receive from any rank (kAnyRank) takes the offer that
+// came first; of it and a receive from the sender, the older one takes an offer. One for each
+// process set; progress token holder only.
 #pragma once
 
 #include "runtime/communicator/control_plane.h"
@@ -77,6 +79,7 @@ class PointToPoint {
   struct Told {
     Fields fields;
     std::string complaint = {};
+    std::uint64_t arrival = 0;  ///< numbers the offers that wait for a receive
   };
   using PeerAndTag = std::pair<int, std::uint32_t>;
   using PeerAndSequence = std::pair<int, std::uint64_t>;
@@ -86,14 +89,23 @@ class PointToPoint {
   template <class Fields>
   Status tell(int peer, MessageKind kind, const Fields& fields, const std::string& complaint);
 
+  /// The offers that wait for this receive; end() if there are none.
+  std::map<PeerAndTag, std::deque<Told<Offer>>>::iterator offers_for(const Entry& receive);
+  /// The receives of which the oldest takes an offer; end() if there are none.
+  std::map<PeerAndTag, std::deque<EntryPtr>>::iterator receives_for(const PeerAndTag& offer);
   Status meet(int peer, const Told<Offer>& offer, EntryPtr receive);
+  /// Whether nobody is left who may send to, or receive from, the entry's rank.
+  bool is_alone(const Entry& entry) const;
   Status take_answer(int peer, const Told<Answer>& answer);
   void settle_lost(EntryPtr entry);
   /// The error of a message whose other side `refuser` has refused.
   Error refused(int refuser, const Entry& entry, const std::string& complaint) const;
   Error mismatch(int from, int to, std::uint32_t tag, const Offer& sent,
                  const Answer& received) const;
-  int index_of(const Entry& entry) const { return *communicator_.index_of(entry.signature.root); }
+  /// Index of the other rank, or kAnyRank.
+  int index_of(const Entry& entry) const {
+    return communicator_.index_of(entry.signature.root).value_or(kAnyRank);
+  }
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;
@@ -102,6 +114,7 @@ class PointToPoint {
   std::map<PeerAndSequence, EntryPtr> sends_;
   std::map<PeerAndTag, std::deque<EntryPtr>> receives_;
   std::map<PeerAndTag, std::deque<Told<Offer>>> offers_;
+  std::uint64_t arrivals_ = 0;
   std::set<int> gone_;
   std::vector<Settled> settled_;
   std::size_t pending_ = 0;  ///< entries in sends_ and receives_

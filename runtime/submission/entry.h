@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,9 +42,16 @@ struct Signature {
 
 /// Signature::root of a kAddProcessSet that only the set's own ranks announce.
 constexpr int kByItsRanks = 1;
+/// Whether only the ranks of the signature's shape announce the call: so is a kRemoveProcessSet
+/// that names them.
 inline bool is_by_its_ranks(const Signature& signature) {
-  return signature.kind == OperationKind::kAddProcessSet && signature.root == kByItsRanks;
+  return (signature.kind == OperationKind::kAddProcessSet && signature.root == kByItsRanks) ||
+         (signature.kind == OperationKind::kRemoveProcessSet && !signature.shape.empty());
 }
+
+/// Signature::root of a kReceive that takes the first message of its tag; once it has met one, the
+/// sender.
+constexpr int kAnyRank = std::numeric_limits<int>::min();
 
 /// Weight of a tensor's bytes for batching and fusion (KOLO_BATCH_SIZE, KOLO_FUSION_MAX_TENSOR). A
 /// device moves kDeviceBytes times as many bytes while an operation on it starts.

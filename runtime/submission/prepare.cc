@@ -122,6 +122,7 @@ std::string check_shape(Signature& signature) {
 
 std::string check_root(const Signature& signature, const Communicator& communicator) {
   if (!has_root(signature.kind) || communicator.index_of(signature.root)) return {};
+  if (signature.kind == OperationKind::kReceive && signature.root == kAnyRank) return {};
   const bool is_message =
       signature.kind == OperationKind::kSend || signature.kind == OperationKind::kReceive;
   const std::string_view who = is_message ? "peer" : "root";

@@ -61,8 +61,8 @@ struct Started;
 
 /// The collectives of a process set as a c10d::Backend.
 ///
-/// - Unsupported calls throw an error that says so: sparse tensors (use kolo::sparse_allreduce),
-///   receives from any rank, bitwise reductions except on bool, merge.
+/// - Unsupported calls throw an error that says so: bitwise reductions except on bool, merge, and
+///   sparse tensors except in allreduce.
 /// - A work's future is complete before wait() returns. On the CPU it is also complete before
 ///   isCompleted() returns true.
 /// - Callbacks of a future run on the thread that completes it: a thread of the group, or the first
@@ -124,7 +124,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   ///   those that add and remove process sets included.
   void abort() override;
 
-  /// Ends the world that create() has begun for this group. No effect on another group.
+  /// Ends the world that create() has begun for this group. The process set that create() or
+  /// split() has added goes once all its ranks have called this. No effect on another group.
   void shutdown() override;
 
   bool supportsSplitting() const override { return true; }
@@ -177,6 +178,10 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options = {}) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = {}) override;
+  /// A sum of sparse COO tensors of one size, whose numbers of elements may differ; the result is
+  /// coalesced. allreduce() of a sparse tensor is this.
+  c10::intrusive_ptr<c10d::Work> allreduce_sparse(
+      std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options = {}) override;
   /// Reduces each tensor separately. The work is done when all are.
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
       std::vector<at::Tensor>& tensors,
@@ -239,6 +244,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
+  /// From whichever rank sends under this tag first; the work's sourceRank() is that one.
+  c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
  private:
   /// The process set; throws kShutdown if the group has none in the present world.
@@ -276,6 +283,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   ProcessSet set_;
   c10::intrusive_ptr<c10d::Store> store_;  ///< null: none was given
   bool owns_world_ = false;                ///< shutdown() ends it
+  bool owns_set_ = false;                  ///< shutdown() removes it
   std::uint64_t monitored_barriers_ = 0;
   /// Between startCoalescing() and endCoalescing().
   std::optional<std::vector<c10::intrusive_ptr<c10d_binding::GroupWork>>> coalesced_;

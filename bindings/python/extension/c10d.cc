@@ -19,7 +19,8 @@ template <class T>
 class Holder {
  public:
   Holder() = default;
-  Holder(c10::intrusive_ptr<T> held) : held_(std::move(held)) {}  // NOLINT(google-explicit-constructor)
+  Holder(c10::intrusive_ptr<T> held)
+      : held_(std::move(held)) {}  // NOLINT(google-explicit-constructor)
   explicit Holder(T* held) : held_(c10::intrusive_ptr<T>::unsafe_steal_from_new(held)) {}
   Holder(const Holder&) = default;
   Holder(Holder&&) noexcept = default;
@@ -73,11 +74,12 @@ Group create_without_ranks() {
 void add_c10d(py::module_& module) {
   py::module_::import("torch.distributed");  // binds the base class
   using Unlocked = py::call_guard<py::gil_scoped_release>;
-  py::class_<ProcessGroupKolo, Group, c10d::Backend>(
-      module, "ProcessGroupKolo", "kolo as a backend of torch.distributed.")
-      .def("perform_nocolor_split", [](ProcessGroupKolo&, const py::object&) {},
-           "A subgroup is made by its members alone, so others have nothing to do.",
-           py::arg("device"));
+  py::class_<ProcessGroupKolo, Group, c10d::Backend>(module, "ProcessGroupKolo",
+                                                     "kolo as a backend of torch.distributed.")
+      .def(
+          "perform_nocolor_split", [](ProcessGroupKolo&, const py::object&) {},
+          "A subgroup is made by its members alone, so others have nothing to do.",
+          py::arg("device"));
   module.def("create_group", &create, Unlocked(), py::arg("store"), py::arg("rank"),
              py::arg("size"), py::arg("global_ranks"), py::arg("timeout"),
              "The backend of a group: the world of its ranks, or a process set of the world that "

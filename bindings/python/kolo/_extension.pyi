@@ -3,8 +3,8 @@ from datetime import timedelta
 from enum import Enum
 
 import torch
-from torch.distributed import Store
 from torch._C._distributed_c10d import Backend
+from torch.distributed import Store
 
 version: str
 

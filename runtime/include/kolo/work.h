@@ -33,8 +33,8 @@ struct Outcome {
   /// Rows received from each rank, for an allgather, a gather (at its root) or an alltoall;
   /// otherwise empty.
   std::vector<std::int64_t> received_splits = {};
-  /// Join: the rank that joined last. Added process set: its id. Failure because ranks are at
-  /// different steps of training: the highest of these steps. Otherwise 0.
+  /// Join: the rank that joined last. Added process set: its id. Message: the other rank. Failure
+  /// because ranks are at different steps of training: the highest of these steps. Otherwise 0.
   std::int64_t value = 0;
   /// Operation on CUDA memory: done after the operation's last work on the device. Otherwise null.
   std::shared_ptr<const DeviceEvent> on_device = {};

@@ -26,7 +26,11 @@ TEST_F(ProcessGroup, WhatItRefuses) {
   Tensors undefined{torch::Tensor()};
   EXPECT_THAT(message_of([&] { group_->allreduce(undefined); }), HasSubstr("undefined"));
   Tensors sparse{torch::eye(2).to_sparse()};
-  EXPECT_THAT(message_of([&] { group_->allreduce(sparse); }), HasSubstr("sparse"));
+  c10d::AllreduceOptions maximum;
+  maximum.reduceOp = c10d::ReduceOp::MAX;
+  EXPECT_THAT(message_of([&] { group_->allreduce(sparse, maximum); }),
+              HasSubstr("kolo reduces sparse tensors by SUM"));
+  EXPECT_THAT(message_of([&] { group_->broadcast(sparse); }), HasSubstr("the tensor is sparse"));
   auto output = torch::empty({size() + 1});
   auto input = torch::empty({1});
   EXPECT_THAT(message_of([&] { group_->_allgather_base(output, input); }),
@@ -51,8 +55,10 @@ TEST_F(ProcessGroup, WhatItRefuses) {
               HasSubstr("no factor"));
   EXPECT_THAT(message_of([&] { group_->send(message, size(), 0); }), HasSubstr("no rank"));
   EXPECT_THAT(message_of([&] { group_->send(message, 0, -1); }), HasSubstr("negative"));
-  EXPECT_THAT(message_of([&] { group_->recvAnysource(message, 0); }),
-              HasSubstr("kolo does not support recvAnysource"));
+  EXPECT_THAT(message_of([&] { group_->recvAnysource(two, 0); }),
+              HasSubstr("takes one tensor, not 2"));
+  EXPECT_THAT(message_of([&] { group_->monitoredBarrier({}); }), HasSubstr("needs the store"));
+  EXPECT_THAT(message_of([&] { group_->endCoalescing(); }), HasSubstr("without startCoalescing"));
 }
 
 /// One rank's call fails at once; that of all other ranks fails with its reason. Later calls match.

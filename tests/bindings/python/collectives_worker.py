@@ -47,6 +47,8 @@ def reductions(rank, size):
     then = work.get_future().then(lambda future: future.value()[0] * 2)
     work.wait()
     expect(then.wait(), everything.sum(0) * 2)
+    dist.all_reduce(tensor := (torch.eye(3) if rank == 0 else torch.zeros(3, 3)).to_sparse())
+    expect(tensor.to_dense(), torch.eye(3))
     inputs = [torch.full((2,), float(rank + part)) for part in range(size)]
     wanted = torch.full((2,), float(sum(other + rank for other in range(size))))
     dist.reduce_scatter(output := torch.empty(2), inputs)
@@ -106,6 +108,16 @@ def messages(rank, size):
                                         dist.P2POp(dist.irecv, received, before)]):
         work.wait()
     expect(received, mine(rank=before))
+
+
+    if rank == 0:
+        senders = []
+        for _ in range(1, size):
+            senders.append(dist.recv(received, None, tag=9))  # whoever is first
+            expect(received, mine(rank=senders[-1]))
+        assert sorted(senders) == list(range(1, size)), senders
+    else:
+        dist.send(mine(), 0, tag=9)
 
 
 def objects(rank, size):

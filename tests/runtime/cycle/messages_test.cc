@@ -87,6 +87,73 @@ TEST(Messages, MeetByTagAndInOrder) {
   });
 }
 
+TEST_P(Messages, FromAnyRankComeOnceEachWithTheirSender) {
+  const int size = GetParam();
+  run_local_world(size, [&](int rank, Runtime& runtime) {
+    constexpr int kEach = 3;
+    std::vector<float> mine(1000, static_cast<float>(rank));
+    std::vector<std::shared_ptr<Work>> sent;
+    for (int i = 0; i < kEach; ++i) {
+      for (int peer = 0; peer < size; ++peer) sent.push_back(send(runtime, mine, peer, 5));
+    }
+    std::vector<int> of_each(static_cast<std::size_t>(size));
+    std::vector<float> got(mine.size());
+    // Some are there before they come, and one is for a rank by name.
+    for (int i = 0; i < size * kEach; ++i) {
+      const auto work = receive(runtime, got, i == 1 ? size - 1 : kAnyRank, 5);
+      ASSERT_DONE(work);
+      const std::int64_t sender = work->outcome().value;
+      ASSERT_EQ(got.back(), static_cast<float>(sender));
+      ++of_each[static_cast<std::size_t>(sender)];
+    }
+    EXPECT_THAT(of_each, testing::Each(kEach));
+    for (const auto& work : sent) ASSERT_DONE(work);
+  });
+}
+
+TEST(Messages, FromAnyRankTakeTheirTurnWithThoseByName) {
+  std::latch posted(1);
+  run_local_world(2, [&](int rank, Runtime& runtime) {
+    std::vector<float> first{1};
+    std::vector<float> second{2};
+    if (rank == 1) {
+      posted.wait();
+      ASSERT_DONE(send(runtime, first, 0));
+      ASSERT_DONE(send(runtime, second, 0));
+      return;
+    }
+    std::vector<float> any{0};
+    std::vector<float> named{0};
+    const auto older = receive(runtime, any, kAnyRank);
+    const auto younger = receive(runtime, named, 1);
+    posted.count_down();
+    ASSERT_DONE(older);
+    ASSERT_DONE(younger);
+    EXPECT_EQ(any, first);
+    EXPECT_EQ(named, second);
+  });
+}
+
+TEST(Messages, FromAnyRankEndWhereNobodyIsLeft) {
+  std::latch waiting(1);
+  run_local_world(3, [&](int rank, Runtime& runtime) {
+    std::vector<float> got{0};
+    if (rank > 0) {
+      waiting.wait();
+      runtime.shut_down();
+      return;
+    }
+    const auto work = receive(runtime, got, kAnyRank, 2);
+    waiting.count_down();
+    const std::string why = "recv from any rank with tag 2: all others have shut down";
+    const Status status = work->wait();
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+    EXPECT_THAT(status.error().message, HasSubstr(why));
+    EXPECT_THAT(receive(runtime, got, kAnyRank, 2)->wait().error().message, HasSubstr(why));
+  });
+}
+
 TEST(Messages, BesideCollectivesAndInAProcessSet) {
   LocalWorldOptions options;
   options.process_sets = {{1, 2}};

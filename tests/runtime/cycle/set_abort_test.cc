@@ -168,6 +168,53 @@ TEST(SetsByTheirRanks, AreAddedWithoutTheOthers) {
   });
 }
 
+TEST(SetsByTheirRanks, AreRemovedWithoutTheOthers) {
+  std::barrier meet(4);
+  run_local_world(4, [&](int rank, Runtime& runtime) {
+    for (int i = 0; i < 20; ++i) {  // more than there are partitions
+      if (rank % 2 == 0) continue;
+      const auto added_set = runtime.add_process_set({3, 1}, /*by_its_ranks=*/true);
+      ASSERT_EQ(failure_of(added_set), "");
+      const auto set = static_cast<std::uint32_t>((*added_set)->outcome().value);
+      expect_sums(runtime, set, 2, 1000);
+      const auto removal = runtime.remove_process_set(set, /*by_its_ranks=*/true);
+      ASSERT_EQ(failure_of(removal), "");
+      EXPECT_THAT(failure_of(runtime.remove_process_set(set, /*by_its_ranks=*/true)),
+                  HasSubstr("there is no process set"));
+    }
+    meet.arrive_and_wait();
+    expect_sums(runtime, 0, 4, 10);
+    EXPECT_THAT(runtime.process_sets(), testing::ElementsAre(0U));
+  });
+}
+
+TEST(SetsByTheirRanks, DoNotNeedAnotherRankThatHasShutDown) {
+  std::barrier meet(4);
+  run_local_world(4, [&](int rank, Runtime& runtime) {
+    const auto old =
+        rank < 2 ? runtime.add_process_set({0, 1}, true) : runtime.add_process_set({2, 3}, true);
+    ASSERT_EQ(failure_of(old), "");
+    const auto old_set = static_cast<std::uint32_t>((*old)->outcome().value);
+    meet.arrive_and_wait();
+    if (rank == 3) {
+      runtime.shut_down();
+      meet.arrive_and_wait();
+      return;
+    }
+    meet.arrive_and_wait();
+    if (rank == 2) {  // the set stays, and nothing else happens
+      EXPECT_THAT(failure_of(runtime.remove_process_set(old_set, /*by_its_ranks=*/true)),
+                  HasSubstr("rank 3 has shut down and will never submit it"));
+    }
+    const auto added_set = runtime.add_process_set({2, 1, 0}, /*by_its_ranks=*/true);
+    ASSERT_EQ(failure_of(added_set), "");
+    const auto set = static_cast<std::uint32_t>((*added_set)->outcome().value);
+    expect_sums(runtime, set, 3, 1000);
+    if (rank < 2) expect_sums(runtime, old_set, 2, 10);
+    EXPECT_FALSE(runtime.failed());
+  });
+}
+
 TEST(SetsByTheirRanks, NameTheRankThatDoesNotCome) {
   std::barrier meet(3);
   run_local_world(3,

@@ -37,8 +37,9 @@ TEST(Departures, WhatItHadRefusedItHadNotDone) {
 TEST(Departures, WhatItHadAgreedOnMayStillBeOnItsWay) {
   Departures departures(2);
   ASSERT_TRUE(departures.add(0, bytes_of(Departures::encode({4, {}}))));
-  EXPECT_FALSE(departures.missing_in_negotiation(3).has_value());
-  EXPECT_EQ(departures.missing_in_negotiation(4), 0);
+  EXPECT_FALSE(departures.is_missing_in_negotiation(0, 3));
+  EXPECT_TRUE(departures.is_missing_in_negotiation(0, 4));
+  EXPECT_FALSE(departures.is_missing_in_negotiation(1, 4));
 }
 
 TEST(Departures, SaysWhetherMessagesWereCutShort) {

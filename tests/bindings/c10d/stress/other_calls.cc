@@ -188,6 +188,7 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
       },
       [=, this] {
         Tensors tensors = one();
+        tensors.push_back(tensors[0]);
         group()->recvAnysource(tensors, 0);
       },
       [=, this] {
