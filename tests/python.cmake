@@ -25,6 +25,8 @@ if(KOLO_HAS_PYTHON)
   kolo_add_python_test(failures PROCESSORS 3 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
     --version ${PROJECT_VERSION})
+  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
+    --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
   # Each part of it is a test, so that they run beside each other.
   foreach(part reductions rows training world a_killed_rank a_rank_with_a_mistake run example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
@@ -33,6 +35,4 @@ if(KOLO_HAS_PYTHON)
     set_tests_properties(python_horovod_${part} PROPERTIES TIMEOUT 500 LABELS "python;torch"
       PROCESSORS 3 FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
   endforeach()
-  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
-    --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
 endif()

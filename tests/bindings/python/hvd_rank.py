@@ -1,4 +1,5 @@
 """What the ranks of hvd_*.py share: they run the checks of their file, and compare."""
+import os
 import sys
 
 import kolo.torch as hvd
@@ -22,7 +23,7 @@ def run(checks):
         try:
             checks[name]()
         except Exception:
-            print(f"rank {hvd.rank()}: {name} has failed", file=sys.stderr, flush=True)
+            print(f"rank {os.environ.get('RANK', 0)}: {name} has failed", file=sys.stderr, flush=True)
             raise
         hvd.barrier()
     print(f"rank {hvd.rank()} of {hvd.size()}: {len(wanted)} checks are done", flush=True)
@@ -30,7 +31,8 @@ def run(checks):
 
 
 def make_sets():
-    sets["even"] = hvd.add_process_set(range(0, hvd.size(), 2))
+    """The ranks of each parity; a single rank has the world."""
+    sets["even"] = hvd.add_process_set(range(0, hvd.size(), 2)) if hvd.size() > 1 else hvd.global_process_set
     if hvd.size() > 1:
         sets["odd"] = hvd.add_process_set(range(1, hvd.size(), 2))
 

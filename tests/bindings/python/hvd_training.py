@@ -353,18 +353,19 @@ def check_sparse_gradients():
     def embedding(sparse):
         torch.manual_seed(3)
         return nn.Embedding(7, 2, sparse=sparse)
-    net, alone = embedding(True), embedding(False)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net.named_parameters(),
-                                         sparse_as_dense=True)
-    other = torch.optim.SGD(alone.parameters(), 0.1)
-    for _ in range(2):
-        optimizer.zero_grad()
-        net(torch.tensor([hvd.rank(), 5])).sum().backward()
-        optimizer.step()
-        other.zero_grad()
-        (sum(alone(torch.tensor([rank, 5])).sum() for rank in range(hvd.size())) / hvd.size()).backward()
-        other.step()
-    expect_alike(net, alone)
+    for make, of_sparse in ((torch.optim.SGD, False), (torch.optim.SparseAdam, True)):
+        net, alone = embedding(True), embedding(of_sparse)
+        optimizer = hvd.DistributedOptimizer(make(list(net.parameters()), lr=0.1), net.named_parameters(),
+                                             sparse_as_dense=True)
+        other = make(list(alone.parameters()), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(torch.tensor([hvd.rank(), 5])).sum().backward()
+            optimizer.step()
+            other.zero_grad()
+            (sum(alone(torch.tensor([rank, 5])).sum() for rank in range(hvd.size())) / hvd.size()).backward()
+            other.step()
+        expect_alike(net, alone)
     net = embedding(True)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net.named_parameters())
     raises(RuntimeError, lambda: net(torch.tensor([1])).sum().backward(), "sparse_as_dense", "weight")

@@ -34,13 +34,19 @@ class _Distributed:
             return super().step(closure)  # type: ignore[misc]
         if self._skips:
             reducer.skip_next()
-        if closure is None:
+
+        def reduce() -> None:
             reducer.synchronize_for_step()
+            if isinstance(self, torch.optim.SparseAdam):  # it takes no others
+                _make_sparse(self.param_groups)
+
+        if closure is None:
+            reduce()
             return super().step()  # type: ignore[misc]
 
         def reduced() -> Any:
             loss = closure()
-            reducer.synchronize_for_step()
+            reduce()
             # A line search must take the same decisions on every rank.
             return reducer.reduce_loss(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
@@ -83,6 +89,12 @@ class _Distributed:
 
 def _tensors_of(groups: list[dict[str, Any]]) -> list[list[torch.Tensor]]:
     return [list(group["params"]) for group in groups]
+
+
+def _make_sparse(groups: list[dict[str, Any]]) -> None:
+    for parameter in (each for group in groups for each in group["params"]):
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_sparse(1)
 
 
 def _named(optimizer: torch.optim.Optimizer, named_parameters: Named | None) -> list[tuple[str, torch.Tensor]]:
@@ -133,8 +145,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Nam
         gradient_predivide_factor: divides by it before the sum, and by size / factor after. With ``Average``.
         num_groups: the older form of ``groups``.
         groups: which gradients travel together: a number of groups, or lists of parameters.
-        sparse_as_dense: makes sparse gradients dense, which then stay so. Otherwise a sparse gradient is an error on
-            all ranks.
+        sparse_as_dense: makes sparse gradients dense, which then stay so, except for SparseAdam. Otherwise a sparse
+            gradient is an error on all ranks.
         process_set: the ranks whose gradients are reduced. On other ranks the optimizer is a plain one.
     """
     named = _named(optimizer, named_parameters)
