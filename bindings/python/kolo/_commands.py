@@ -4,7 +4,7 @@ import pathlib
 import sys
 from typing import NoReturn
 
-_FOLDER = pathlib.Path(__file__).resolve().parent / "bin"
+_FOLDER = pathlib.Path(__file__).absolute().parent / "bin"  # not where a link of a build folder leads
 
 
 def _become(name: str) -> NoReturn:
