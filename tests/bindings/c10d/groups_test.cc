@@ -1,5 +1,5 @@
-// ProcessGroupKolo as torch.distributed uses it: calls that become one work, receives from any rank,
-// sparse sums, and groups that their members alone make and end. Under mpirun and alone. How
+// ProcessGroupKolo as torch.distributed uses it: calls that become one work, receives from any
+// rank, sparse sums, and groups that their members alone make and end. Under mpirun and alone. How
 // torch.distributed itself uses them is in tests/bindings/python.
 #include "tests/bindings/c10d/group_fixture.h"
 #include "tests/support/message_of.h"
