@@ -101,10 +101,13 @@ if(KOLO_HAS_TORCH AND KoloTorch_VERSION VERSION_GREATER_EQUAL 2.11
   set(KOLO_HAS_C10D_REASON "<kolo/c10d.h>")
 endif()
 
-# The Python package is for the Python whose torch this is: that of the environment around it.
+# The Python package is for the Python whose torch this is: that of the environment around it. pip
+# installs it, and tests use it; a build for C++ alone does without.
 set(python_reason "${KOLO_HAS_C10D_REASON}")
 set(python_found OFF)
-if(KOLO_HAS_C10D AND NOT KOLO_WITH_PYTHON STREQUAL "OFF")
+if(KOLO_WITH_PYTHON STREQUAL "AUTO" AND NOT KOLO_BUILD_TESTS)
+  set(python_reason "pip builds it, and so do tests; here by -DKOLO_WITH_PYTHON=ON")
+elseif(KOLO_HAS_C10D AND NOT KOLO_WITH_PYTHON STREQUAL "OFF")
   get_filename_component(environment "${KoloTorch_ROOT}/../../../.." ABSOLUTE)
   if(NOT Python_EXECUTABLE AND EXISTS "${environment}/bin/python3")
     set(Python_EXECUTABLE "${environment}/bin/python3")
