@@ -10,28 +10,37 @@
 namespace kolo::test {
 namespace {
 
-/// By step: the set of steps that have certainly finished when it starts.
+/// By step: the set of steps that have certainly finished when it starts. Steps are numbered so
+/// that these come before it.
 class Order {
  public:
-  explicit Order(std::size_t steps) : words_((steps + 63) / 64), before_(steps * words_) {}
+  explicit Order(std::size_t steps) {
+    for (std::size_t step = 0; step < steps; ++step) rows_.push_back(rows_.back() + step / 64 + 1);
+    before_.assign(rows_.back(), 0);
+  }
 
   void add_finished(std::size_t step, std::size_t earlier) {
     add_started(step, earlier);
-    before_[step * words_ + earlier / 64] |= std::uint64_t{1} << (earlier % 64);
+    before_[rows_[step] + earlier / 64] |= std::uint64_t{1} << (earlier % 64);
   }
   /// `earlier` has started when `step` starts: the steps before `earlier` have finished.
   void add_started(std::size_t step, std::size_t earlier) {
-    for (std::size_t w = 0; w < words_; ++w)
-      before_[step * words_ + w] |= before_[earlier * words_ + w];
+    for (std::size_t from = rows_[earlier], to = rows_[step]; from < rows_[earlier + 1];
+         ++from, ++to)
+      before_[to] |= before_[from];
   }
-  bool is_before(std::size_t a, std::size_t b) const {
-    return (before_[b * words_ + a / 64] >> (a % 64) & 1) != 0;
+  bool is_ordered(std::size_t a, std::size_t b) const {
+    const auto [first, last] = std::minmax(a, b);
+    return (before_[rows_[last] + first / 64] >> (first % 64) & 1) != 0;
   }
 
  private:
-  std::size_t words_;
-  std::vector<std::uint64_t> before_;
+  std::vector<std::size_t> rows_ = {0};  ///< where a step's set begins
+  // The memory stays for the next check, since new pages take longer than the check.
+  static thread_local std::vector<std::uint64_t> before_;
 };
+
+thread_local std::vector<std::uint64_t> Order::before_;
 
 struct Access {
   Location location;
@@ -76,7 +85,7 @@ Status find_race(std::span<const Schedule> schedules, std::vector<Access> access
     for (const Access* other : open) {
       if (!access.writes && !other->writes) continue;
       const std::size_t a = access.index, b = other->index;
-      if (a == b || order.is_before(a, b) || order.is_before(b, a)) continue;
+      if (a == b || order.is_ordered(a, b)) continue;
       return KOLO_ERROR(
           kInternal, "race on elements from {} of space {} of rank {}: {} and {} have no order",
           access.location.begin, static_cast<int>(access.location.space), access.location.owner,
@@ -102,17 +111,17 @@ Status check_alone(std::span<const Schedule> schedules, const Schedule& schedule
 
 Status check_together(std::span<const Schedule> schedules, const Partners& partners,
                       std::span<const GlobalStep> finish_order, const Contract& contract) {
-  std::vector<std::size_t> first;  // by rank
-  std::size_t steps = 0;
-  for (const Schedule& schedule : schedules) {
-    first.push_back(steps);
-    steps += schedule.steps.size();
+  std::vector<std::vector<std::size_t>> numbers;  // by rank and step
+  for (const Schedule& schedule : schedules) numbers.emplace_back(schedule.steps.size());
+  for (std::size_t number = 0; number < finish_order.size(); ++number) {
+    const GlobalStep id = finish_order[number];
+    numbers[static_cast<std::size_t>(id.rank)][id.step] = number;
   }
   const auto index = [&](GlobalStep id) {
-    return first[static_cast<std::size_t>(id.rank)] + id.step;
+    return numbers[static_cast<std::size_t>(id.rank)][id.step];
   };
 
-  Order order(steps);
+  Order order(finish_order.size());
   std::vector<Access> accesses;
   for (const GlobalStep id : finish_order) {
     const auto rank = static_cast<std::size_t>(id.rank);
@@ -120,8 +129,9 @@ Status check_together(std::span<const Schedule> schedules, const Partners& partn
     for (const StepId dependency : schedule.depends_on(schedule.steps[id.step])) {
       order.add_finished(index(id), index({id.rank, dependency}));
       const StepKind kind = schedule.steps[dependency].kind;
-      if (is_message(kind) && !is_outgoing(kind))
-        order.add_started(index(id), index(partners[rank][dependency]));
+      if (!is_message(kind) || is_outgoing(kind)) continue;
+      const std::size_t send = index(partners[rank][dependency]);
+      if (send < index(id)) order.add_started(index(id), send);
     }
     add_accesses(schedule, id.step, index(id), contract, accesses);
   }

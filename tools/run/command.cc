@@ -41,16 +41,19 @@ fi
 /// shell read the whole script before it begins. The script comes by the input, so that the secret
 /// is on no command line.
 /// What the program leaves running after an orderly end may still finish its writing. Processes in
-/// other sessions are found by their environment, which a /proc file holds as one line.
+/// other sessions are found by their environment, which a /proc file holds as one line. All are
+/// found before any is signalled, so that none ends because its child has, without being asked.
 constexpr std::string_view kRemoteScript = R"({{
 echo '{login}'
 strays() {{
-  any=1
+  found=
   for file in $(grep -lsF {method} /proc/[0-9]*/environ); do
     tr '\0' '\n' <"$file" | grep -qxF {own} || continue
     pid=${{file#/proc/}}
-    kill -s "$1" "${{pid%/environ}}" && any=0
+    found="$found ${{pid%/environ}}"
   done
+  any=1
+  for pid in $found; do kill -s "$1" "$pid" && any=0; done
   return $any
 }} 2>/dev/null
 rest() {{
