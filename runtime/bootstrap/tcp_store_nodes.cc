@@ -70,6 +70,7 @@ void TcpStoreServer::note_gone(Connection& connection) {
   for (const auto& [process, node] : nodes_.processes) {
     if (node != event.node || !lobby_->is_living(process)) continue;
     event.numbers.push_back(process);
+    event.was_in_world |= lobby_->is_member(process);
     lobby_->end(process, /*is_done=*/false);
   }
   nodes_.events.push_back(std::move(event));

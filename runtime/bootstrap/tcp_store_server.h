@@ -93,7 +93,7 @@ class TcpStoreServer {
     Kind kind = Kind::kCame;
     int node = 0;
     std::vector<int> numbers = {};  ///< processes
-    bool was_in_world = false;      ///< kEnded
+    bool was_in_world = false;      ///< kEnded, kGone: the process, or one of them
     Fields told = {};               ///< kEnded
   };
   std::vector<NodeEvent> take_node_events();

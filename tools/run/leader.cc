@@ -110,7 +110,6 @@ bool Leader::take_end(const ProcessEnd& ended, const std::string& on, bool was_i
                       std::string& line) {
   has_changed_ = true;
   const bool is_done = ended.end == Roster::End::kDone;
-  const bool had_world = !lobby_.members().empty();
   const int restarts = roster_.restarts_left();
   const std::string host = roster_.note_end(ended.process, ended.end, was_in_world, Clock::now());
   line = describe(ended, on);
@@ -125,10 +124,10 @@ bool Leader::take_end(const ProcessEnd& ended, const std::string& on, bool was_i
   }
   const int left = roster_.size();
   const bool is_elastic = lobby_.is_elastic();
-  // A host may be unfit for the program: the others can begin without it.
+  // A host may be unfit for the program: the others can begin without it, and may have done so.
   const bool is_host =
       ended.end == Roster::End::kNoLogin ||
-      (!had_world && (ended.end == Roster::End::kCut || roster_.has_other_host(on)));
+      (!was_in_world && (ended.end == Roster::End::kCut || roster_.has_other_host(on)));
   if (!is_elastic && !is_host) {
     line += ", and the program has not called kolo::elastic::run()";
     return false;

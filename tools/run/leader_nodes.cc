@@ -82,7 +82,6 @@ void Leader::take_node(int node) {
 
 void Leader::lose_node(const Event& event, Orders& orders) {
   nodes_.erase(event.node);
-  const bool had_world = !lobby_.members().empty();
   bool has_lost = false;
   for (const Place& place : roster_.places()) {
     if (node_of(place) != event.node) continue;
@@ -97,7 +96,7 @@ void Leader::lose_node(const Event& event, Orders& orders) {
   std::string line = fmt::format(
       "node {} is gone: its kolo-run has ended, or has not answered for 30 s; lost processes: {}",
       event.node, fmt::join(event.numbers, ", "));
-  if (had_world && !lobby_.is_elastic()) {
+  if (event.was_in_world && !lobby_.is_elastic()) {
     orders.gives_up = line + ", and the program has not called kolo::elastic::run()";
     orders.exit_code = 1;
   } else {
