@@ -181,18 +181,15 @@ def errors(rank, size):
 
 
 def main():
+    """Every part by env://, or all-reduces by each init method of the arguments, one after the other."""
     warnings.simplefilter("ignore", FutureWarning)  # forms that torch will drop
-    method = sys.argv[1] if len(sys.argv) > 1 else "env://"
-    parts = sys.argv[2].split(",") if len(sys.argv) > 2 else []
     rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-    again = {"again": 2}.get(next(iter(parts), ""), 1)
-    for time in range(again):
-        place = method.replace("%", str(time))
-        dist.init_process_group("kolo", init_method=place, **({} if place == "env://" else {"rank": rank, "world_size": size}))
+    every = (reductions, gathers, exchanges, messages, objects, groups, barriers, errors)
+    for method in sys.argv[1:] or ["env://"]:
+        dist.init_process_group("kolo", init_method=method, **({} if method == "env://" else {"rank": rank, "world_size": size}))
         assert dist.get_backend() == "kolo" and (dist.get_rank(), dist.get_world_size()) == (rank, size)
-        for part in (reductions, gathers, exchanges, messages, objects, groups, barriers, errors):
-            if not parts or part.__name__ in parts or again > 1 and part is reductions:
-                part(rank, size)
+        for part in every if len(sys.argv) == 1 else (reductions,):
+            part(rank, size)
         dist.destroy_process_group()
     print(f"rank {rank} of {size} is done", flush=True)
 

@@ -1,4 +1,4 @@
-"""What the ranks of hvd_*.py share: they run the checks of their file, and compare."""
+"""What the checks of hvd_*.py share: the world that they run in, data, comparisons."""
 import os
 import sys
 
@@ -12,21 +12,19 @@ SHAPES = ((17,), (5, 7), (3, 4, 5))
 sets = {}  # process sets by name
 
 
-def run(checks):
-    """Every function that is named check_…, in its order; a failure ends this rank, and so the job."""
+def run(part, checks):
+    """Calls functions in a world of their own; a failure ends this rank, and so the job."""
     hvd.init()
     torch.manual_seed(4)
     make_sets()
-    names = [name for name in checks if name.startswith("check_")]
-    wanted = [f"check_{name}" for name in sys.argv[1:]] or names
-    for name in wanted:
+    for check in checks:
         try:
-            checks[name]()
+            check()
         except Exception:
-            print(f"rank {os.environ.get('RANK', 0)}: {name} has failed", file=sys.stderr, flush=True)
+            print(f"rank {os.environ.get('RANK', 0)}: {part}: {check.__name__} has failed", file=sys.stderr, flush=True)
             raise
         hvd.barrier()
-    print(f"rank {hvd.rank()} of {hvd.size()}: {len(wanted)} checks are done", flush=True)
+    print(f"rank {hvd.rank()} of {hvd.size()}: {len(checks)} checks of {part} are done", flush=True)
     hvd.shutdown()
 
 

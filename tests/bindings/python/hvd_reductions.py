@@ -1,5 +1,4 @@
 """kolo.torch's reductions: allreduce in all its forms, reducescatter, sparse. A rank of a job."""
-import hvd_rank
 import kolo.torch as hvd
 import torch
 from hvd_rank import FLOATS, SHAPES, TYPES, data, everyone, expect, mine, raises, sets
@@ -214,6 +213,3 @@ def check_sparse():
     own = hvd.synchronize(hvd.sparse_allreduce_async(sparse(hvd.rank()), "of a set", hvd.Sum, process_set=mine()))
     expect(own.to_dense(), torch.stack([sparse(rank).to_dense() for rank in ranks]).sum(0))
     raises(RuntimeError, lambda: hvd.synchronize(hvd.sparse_allreduce_async(torch.ones(2), "dense", hvd.Sum)), "sparse")
-
-
-hvd_rank.run(globals())

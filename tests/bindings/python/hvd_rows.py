@@ -1,5 +1,4 @@
 """kolo.torch's moves: allgather, broadcast, alltoall; and the gradients of all collectives. A rank of a job."""
-import hvd_rank
 import kolo.torch as hvd
 import torch
 from hvd_rank import SHAPES, TYPES, data, everyone, expect, mine, raises
@@ -203,6 +202,3 @@ def check_gradients_of_gradients():
     first.sum().backward()
     total = hvd.size() * (hvd.size() + 1) / 2
     expect(tensor.grad, torch.full((2,), 6.0 * total * hvd.size() ** 2))
-
-
-hvd_rank.run(globals())

@@ -483,6 +483,3 @@ def check_hooks_of_gradients():
     train_alone(alone, torch.optim.SGD(alone.parameters(), 0.05), 3)
     expect_alike(net, alone)
     assert sorted(set(seen)) == ["after", "before", "tensor's"], seen
-
-
-hvd_rank.run(globals())

@@ -149,6 +149,3 @@ def check_join_and_what_it_cannot_serve():
     last = hvd.join()
     assert last != 1 or hvd.size() == 1, last
     expect(hvd.allreduce(torch.ones(2)), torch.ones(2))
-
-
-hvd_rank.run(globals())

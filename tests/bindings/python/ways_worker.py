@@ -44,7 +44,8 @@ def main():
             dist.init_process_group("kolo", init_method="kolo://")
             check(int(arguments[0]))
     else:
-        by_store(way, arguments[0])
+        for kind in arguments[1:]:
+            by_store(kind, arguments[0])
 
 
 if __name__ == "__main__":
