@@ -9,6 +9,8 @@ option(KOLO_UNITY_BUILD
   "Compile sources together, in a part of the time: kolo::torch in groups, a program on it at once, the core and other tests by eights"
   ON)
 option(KOLO_WARNINGS_AS_ERRORS "Treat warnings of kolo's own code as errors, as CI does" OFF)
+option(KOLO_SELF_CONTAINED
+  "For a Python wheel that brings UCX and its like (tools/wheel): look for them beside itself alone" OFF)
 set(KOLO_TORCH_ROOT "" CACHE PATH
   "LibTorch: site-packages/torch of a wheel, or an unzipped libtorch; empty: tools/setup's")
 set(KOLO_SANITIZE "" CACHE STRING "Sanitizers to build with, as for -fsanitize=")
@@ -39,6 +41,11 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # What is installed finds its neighbours wherever it lies, and UCX and LibTorch where they were.
 set(CMAKE_INSTALL_RPATH $ORIGIN $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
 set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+if(KOLO_SELF_CONTAINED)
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH OFF)
+  # DT_RPATH, which also holds for the libraries that the copied ones need.
+  add_link_options(LINKER:--disable-new-dtags)
+endif()
 
 function(kolo_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
