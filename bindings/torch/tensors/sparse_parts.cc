@@ -19,7 +19,7 @@ std::int64_t whole_units(std::int64_t words) { return (words + kUnit - 1) / kUni
 
 /// Words of a part's head; they precede the extents.
 struct Head {
-  std::int64_t words = 0;  ///< of the whole part
+  std::int64_t words = 0;  ///< length of the whole part
   std::int64_t rank = 0;   ///< in the process set
   std::int64_t type = 0;
   std::int64_t sparse_dimensions = 0;
