@@ -199,7 +199,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
                   .inputs = inputs};
   std::vector<Output> memories;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Output& memory = memories.emplace_back(outputs[i]);
+    const Output& memory = memories.emplace_back(outputs[i], op);
     started.works.push_back(start(input_of(inputs[i]), memory.memory()));
   }
   started.finish = finishing(std::move(memories));
@@ -327,8 +327,8 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
   return start_each(
       outputs, inputs, Whole::kInput, call, options.reduceOp,
       [&](const torch::Tensor& input, const torch::Tensor& output) {
-        const ReduceOp op = reduce_op(options.reduceOp, output, call);
-        return start_reduce_scatter(set(), scaled(input, options.reduceOp), output, op);
+        const ReduceOp op = reduce_op(options.reduceOp, input, call);
+        return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op);
       },
       c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
 }
