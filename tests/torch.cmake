@@ -40,6 +40,7 @@ if(KOLO_HAS_TORCH)
     bindings/torch/left_out_batches_test.cc
     bindings/torch/optimizer_one_rank_test.cc
     bindings/torch/optimizer_options_test.cc
+    bindings/torch/sparse_gradients_test.cc
     bindings/torch/state_comparison_test.cc
     bindings/torch/torch_test.cc
     bindings/torch/training_test.cc

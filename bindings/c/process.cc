@@ -3,6 +3,7 @@
 #include "bindings/core/global.h"
 
 #include <kolo/membership.h>
+#include <kolo/timeline.h>
 
 #include <algorithm>
 #include <chrono>
@@ -80,6 +81,14 @@ kolo_status kolo_shutdown(void) { return kolo::guard(kolo::shutdown); }
 
 kolo_status kolo_abort(const char* reason) {
   return kolo::guard([&] { kolo::abort(kolo::text_or_none(reason)); });
+}
+
+kolo_status kolo_start_timeline(const char* path) {
+  return kolo::guard([&] { kolo::start_timeline(kolo::text_or_none(path)); });
+}
+
+kolo_status kolo_stop_timeline(void) {
+  return kolo::guard([] { kolo::stop_timeline(); });
 }
 
 int kolo_is_initialized(void) { return kolo::is_initialized() ? 1 : 0; }

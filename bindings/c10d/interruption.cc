@@ -17,17 +17,17 @@ std::atomic<void (*)()> interruption_check = nullptr;
 
 void set_interruption_check(void (*check)()) { interruption_check = check; }
 
-void wait_interruptibly(Work& work, Clock::time_point until) {
+void wait_interruptibly(const WaitUntil& wait_until, Clock::time_point until) {
   const auto check = interruption_check.load();
   if (check == nullptr) {
-    (void)work.wait(until);
+    wait_until(until);
     return;
   }
-  while (!work.done()) {
-    const Clock::time_point now = Clock::now();
+  Clock::time_point now = Clock::now();
+  while (!wait_until(std::min(until, now + kBetweenChecks))) {
+    now = Clock::now();
     if (now >= until) return;
-    (void)work.wait(std::min(until, now + kBetweenChecks));
-    if (!work.done()) check();
+    check();
   }
 }
 

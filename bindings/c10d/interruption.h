@@ -3,9 +3,9 @@
 #pragma once
 
 #include <kolo/export.h>
-#include <kolo/kolo.h>
 
 #include <chrono>
+#include <functional>
 
 namespace kolo::c10d_binding {
 
@@ -13,7 +13,10 @@ namespace kolo::c10d_binding {
 /// wait, and the operation goes on. Null: no check.
 KOLO_API void set_interruption_check(void (*check)());
 
-/// Waits until the work is done, or until `until`. Throws what the check throws.
-void wait_interruptibly(Work& work, std::chrono::steady_clock::time_point until);
+using WaitUntil = std::function<bool(std::chrono::steady_clock::time_point)>;
+/// Waits until a work is done, or until `until`. `wait_until` waits for it until a moment and
+/// returns whether it is done. Throws what the check throws.
+KOLO_API void wait_interruptibly(const WaitUntil& wait_until,
+                                 std::chrono::steady_clock::time_point until);
 
 }  // namespace kolo::c10d_binding

@@ -161,9 +161,9 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
                   .inputs = tensors};
   std::vector<Output> outputs;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Output& output = outputs.emplace_back(tensors[i], /*with_elements=*/true);
-    started.works.push_back(
-        start_allreduce(set(), scaled(output.memory(), options.reduceOp), output.memory(), ops[i]));
+    const Output& output = outputs.emplace_back(tensors[i], options.reduceOp);
+    const torch::Tensor input = reduced_form(input_of(tensors[i]), options.reduceOp);
+    started.works.push_back(start_allreduce(set(), input, output.memory(), ops[i]));
   }
   started.finish = finishing(std::move(outputs));
   return to_work(std::move(started), type, options.timeout);
@@ -179,8 +179,10 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
         if (options.rootRank == rank_) check_outputs(tensors, "reduce");
         return reduce_op(options.reduceOp, tensor, "reduce");
       });
-  const torch::Tensor input = scaled(input_of(tensor), options.reduceOp);
-  const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(input));
+  const torch::Tensor own = input_of(tensor);
+  const torch::Tensor input = reduced_form(own, options.reduceOp);
+  const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(own),
+                      options.reduceOp);
   return to_work({.works = {start_allreduce(set(), input, output.memory(), op)},
                   .results = tensors,
                   .device = tensor.device(),

@@ -2,6 +2,7 @@
 // threads; one thread at a time for each group.
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
+#include "bindings/torch/tensors/sparse_parts.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/c10d.h>
@@ -124,43 +125,24 @@ CallWork ProcessGroupKolo::allreduce_sparse(Tensors& tensors,
                                             const c10d::AllreduceOptions& options) {
   const torch::NoGradGuard no_grad;
   static constexpr const char* call = "allreduce_sparse";
-  const Called called{.kind = OperationKind::kAllgather, .operations = 2};
-  const torch::Tensor mine = checked(set(), called, [&] {
+  const torch::Tensor mine = checked(set(), {.kind = OperationKind::kAllgather}, [&] {
     const torch::Tensor& tensor = only(tensors, call, "tensor");
     if (!tensor.defined() || tensor.layout() != torch::kSparse)
       refuse(call, "takes a sparse COO tensor");
     if (options.reduceOp.op_ != c10d::ReduceOp::SUM)
       raise(ErrorCode::kUnsupported, "c10d allreduce_sparse: kolo reduces sparse tensors by SUM");
     check_types(tensor._values(), {}, call);
-    return tensor.detach().coalesce();
+    return sparse_part_of(tensor, tensor.device(), set());
   });
-  const torch::Tensor own_indices = input_of(mine.indices().t());
-  const torch::Tensor own_values = input_of(mine.values());
-  Parts indices({}, own_indices.options());
-  indices.start(set(), OperationKind::kAllgather, own_indices);
-  Parts values({}, own_values.options());
-  values.start(set(), OperationKind::kAllgather, own_values);
+  Parts parts({}, mine.options());
+  parts.start(set(), OperationKind::kAllgather, mine);
   const torch::Tensor tensor = tensors.front();
-  const auto sum_up = [tensor, indices, values] {
+  const auto sum_up = [tensor, parts, set = set()] {
     const c10::InferenceMode normal(false);  // the user's tensor takes what is made here
     const torch::NoGradGuard without_grad;
-    std::vector<std::int64_t> extents = tensor._values().sizes().vec();
-    extents.front() = -1;
-    std::int64_t in_row = 1;
-    for (std::size_t i = 1; i < extents.size(); ++i) in_row *= extents[i];
-    const torch::Tensor all_indices = indices.all().view({-1, tensor.sparse_dim()});
-    if (all_indices.size(0) * in_row != values.all().numel()) {
-      raise(ErrorCode::kMismatch,
-            fmt::format("c10d {}: the ranks' tensors have {} indices, and {} elements of which {} "
-                        "belong to an index here; all ranks give tensors of one size",
-                        call, all_indices.size(0), values.all().numel(), in_row));
-    }
-    extents.front() = all_indices.size(0);
-    tensor.copy_(torch::sparse_coo_tensor(all_indices.t().clone(),
-                                          values.all().view(extents).clone(), tensor.sizes())
-                     .coalesce());
+    tensor.copy_(sum_of_sparse_parts(parts.all(), "c10d allreduce_sparse", set));
   };
-  return to_work({.works = {indices.work(), values.work()},
+  return to_work({.works = {parts.work()},
                   .results = tensors,
                   .device = tensor.device(),
                   .finish = sum_up,
@@ -217,7 +199,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
                   .inputs = inputs};
   std::vector<Output> memories;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Output& memory = memories.emplace_back(outputs[i]);
+    const Output& memory = memories.emplace_back(outputs[i], op);
     started.works.push_back(start(input_of(inputs[i]), memory.memory()));
   }
   started.finish = finishing(std::move(memories));
@@ -345,8 +327,8 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
   return start_each(
       outputs, inputs, Whole::kInput, call, options.reduceOp,
       [&](const torch::Tensor& input, const torch::Tensor& output) {
-        const ReduceOp op = reduce_op(options.reduceOp, output, call);
-        return start_reduce_scatter(set(), scaled(input, options.reduceOp), output, op);
+        const ReduceOp op = reduce_op(options.reduceOp, input, call);
+        return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op);
       },
       c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
 }

@@ -87,6 +87,19 @@ const char* name_of(c10d::ReduceOp::RedOpType op) {
   return "an unknown operation";
 }
 
+bool is_bitwise(const c10d::ReduceOp& op) {
+  return op.op_ == c10d::ReduceOp::BAND || op.op_ == c10d::ReduceOp::BOR ||
+         op.op_ == c10d::ReduceOp::BXOR;
+}
+
+constexpr std::int64_t kBits = 8;
+
+/// One for each bit of a byte.
+torch::Tensor bits_of_byte(torch::Device device) {
+  return torch::tensor({1, 2, 4, 8, 16, 32, 64, 128}, torch::TensorOptions(torch::kUInt8))
+      .to(device);
+}
+
 std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::ScalarType type) {
   switch (op) {
     case c10d::ReduceOp::SUM:
@@ -103,12 +116,14 @@ std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::Scalar
     case c10d::ReduceOp::MAX:
       return ReduceOp::kMax;
     case c10d::ReduceOp::BAND:
-      if (type == torch::kBool) return ReduceOp::kMin;
+      if (torch::isIntegralType(type, /*includeBool=*/true)) return ReduceOp::kMin;
       break;
     case c10d::ReduceOp::BOR:
-      if (type == torch::kBool) return ReduceOp::kMax;
+      if (torch::isIntegralType(type, /*includeBool=*/true)) return ReduceOp::kMax;
       break;
     case c10d::ReduceOp::BXOR:
+      if (torch::isIntegralType(type, /*includeBool=*/true)) return ReduceOp::kSum;
+      break;
     case c10d::ReduceOp::UNUSED:
       break;
   }
@@ -137,12 +152,16 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const 
   raise(ErrorCode::kUnsupported,
         fmt::format(
             "c10d {}: kolo reduces by SUM and PRODUCT, by AVG all but bool tensors, by MIN and MAX "
-            "all but complex ones, floating and complex ones by PREMUL_SUM, and bool ones by BAND "
-            "and BOR; not {} tensors by {}",
+            "all but complex ones, floating and complex ones by PREMUL_SUM, and integers and bool "
+            "ones by BAND, BOR and BXOR; not {} tensors by {}",
             call, torch::toString(type), name_of(op.op_)));
 }
 
-torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op) {
+torch::Tensor reduced_form(const torch::Tensor& input, const c10d::ReduceOp& op) {
+  if (is_bitwise(op)) {
+    const torch::Tensor bytes = input.view({-1}).view(torch::kUInt8).unsqueeze(1);
+    return bytes.bitwise_and(bits_of_byte(input.device())).ne(0).to(torch::kUInt8).view({-1});
+  }
   if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return input;
   const auto* const factor =
       static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
@@ -158,8 +177,25 @@ Output::Output(torch::Tensor tensor, bool with_elements) : memory_(std::move(ten
       with_elements ? plain(tensor_) : torch::empty_like(tensor_, torch::MemoryFormat::Contiguous);
 }
 
+Output::Output(torch::Tensor tensor, const c10d::ReduceOp& op) : Output(std::move(tensor)) {
+  if (!is_bitwise(op)) return;
+  if (!tensor_.defined()) tensor_ = memory_.detach();
+  const auto bits = static_cast<std::int64_t>(tensor_.nbytes()) * kBits;
+  memory_ = torch::empty({bits}, tensor_.options().dtype(torch::kUInt8));
+  is_bits_ = true;
+}
+
 void Output::finish() const {
-  if (is_elsewhere()) tensor_.copy_(memory_);
+  if (!is_elsewhere()) return;
+  if (!is_bits_) {
+    tensor_.copy_(memory_);
+    return;
+  }
+  // A sum of bits wraps around at 256, so its last bit stays.
+  const torch::Tensor bits = memory_.view({-1, kBits}).bitwise_and(1);
+  const torch::Tensor bytes =
+      (bits * bits_of_byte(memory_.device())).sum({1}, /*keepdim=*/false, torch::kUInt8);
+  tensor_.copy_(bytes.view(tensor_.scalar_type()).view(tensor_.sizes()));
 }
 
 std::function<void()> finishing(std::vector<Output> outputs) {

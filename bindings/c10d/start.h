@@ -53,14 +53,18 @@ auto checked(const ProcessSet& set, const Call& called, Check&& check) {
 /// Maps the operation to kolo's. Throws kUnsupported if kolo has none for these tensors. Called for
 /// all tensors of a call before the first operation starts.
 ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call);
-/// The input of a reduction by `op`: PREMUL_SUM multiplies it by this rank's factor.
-torch::Tensor scaled(const torch::Tensor& input, const c10d::ReduceOp& op);
+/// The input of a reduction by `op`: PREMUL_SUM multiplies it by this rank's factor; BAND, BOR and
+/// BXOR make a byte of each bit, by which kolo has minimum, maximum and a sum whose last bit
+/// counts.
+torch::Tensor reduced_form(const torch::Tensor& input, const c10d::ReduceOp& op);
 
 /// An output of any strides, and the contiguous memory that stands in for it during the operation.
 class Output {
  public:
   /// `with_elements`: the operation reads the tensor's elements.
   explicit Output(torch::Tensor tensor, bool with_elements = false);
+  /// Takes the result of a reduction of reduced_form().
+  Output(torch::Tensor tensor, const c10d::ReduceOp& op);
   const torch::Tensor& memory() const { return memory_; }
   /// The memory is not the tensor's own.
   bool is_elsewhere() const { return tensor_.defined(); }
@@ -70,6 +74,7 @@ class Output {
  private:
   torch::Tensor tensor_;  ///< undefined if the memory is its own
   torch::Tensor memory_;
+  bool is_bits_ = false;  ///< the memory has a byte for each bit
 };
 
 /// Returns a function that calls finish() on all outputs; none if there is nothing to copy.

@@ -177,7 +177,11 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
   }
   for (const auto& work : started_.works) {
     if (work->done()) continue;
-    wait_interruptibly(*work, until);
+    const auto wait_until = [&](Clock::time_point moment) {
+      (void)work->wait(moment);
+      return work->done();
+    };
+    wait_interruptibly(wait_until, until);
     if (work->done()) continue;
     raise(ErrorCode::kTimeout,
           "c10d call " + std::to_string(call_.sequence) + " (" + c10d::opTypeToString(call_.type) +

@@ -1,9 +1,11 @@
-// What the process's runtime tells of itself, and the memory that it gives. Any thread.
+// What the process's runtime tells of itself, also as a timeline, and the memory that it gives. Any
+// thread.
 #include "bindings/core/force_algorithm.h"
 #include "bindings/core/global.h"
 #include "bindings/core/shared_memory.h"
 
 #include <kolo/kolo.h>
+#include <kolo/timeline.h>
 
 #include <memory>
 #include <string>
@@ -35,6 +37,12 @@ int device_ordinal() {
 }
 
 RuntimeInfo runtime_info() { return runtime_for("runtime_info")->info(); }
+
+void start_timeline(const std::string& path) {
+  throw_if_failed(runtime_for("start_timeline")->start_timeline(path));
+}
+
+void stop_timeline() { throw_if_failed(runtime_for("stop_timeline")->stop_timeline()); }
 
 void force_algorithm(const std::string& algorithm) {
   runtime_for("force_algorithm")->force_algorithm(algorithm);

@@ -1,5 +1,5 @@
 // Measures how far the ranks' steady clocks are apart, so that their timelines share one axis. Used
-// by the thread that calls init, if any rank keeps a timeline.
+// by the thread that calls init, where ranks are on several hosts.
 #pragma once
 
 #include "runtime/bootstrap/bootstrap.h"

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -20,7 +21,7 @@ enum Field : std::size_t {
   kAddress,
   kInfo,
   kComplaint,
-  kWantsClock,
+  kClock,
   kFirstSetting
 };
 
@@ -31,7 +32,7 @@ std::string encode(const Handshake& handshake) {
                                      handshake.address,
                                      handshake.info.serialize(),
                                      handshake.complaint,
-                                     handshake.wants_clock ? "1" : "0"};
+                                     std::to_string(handshake.clock)};
   fields.insert(fields.end(), handshake.settings.begin(), handshake.settings.end());
   return join_fields(fields);
 }
@@ -116,7 +117,7 @@ Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshak
       return not_a_handshake(rank, blobs[rank].size());
     }
     all[rank].complaint = std::move(row[kComplaint]);
-    all[rank].wants_clock = row[kWantsClock] == "1";
+    all[rank].clock = std::strtoll(row[kClock].c_str(), nullptr, 10);
     all[rank].settings.assign(row.begin() + kFirstSetting, row.end());
   }
   return all;

@@ -13,7 +13,7 @@
 namespace kolo {
 
 /// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 6;
+inline constexpr std::uint32_t kWireVersion = 7;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;
@@ -21,8 +21,8 @@ struct Handshake {
   std::string address;                ///< Transport::address()
   std::vector<std::string> settings;  ///< Config::agreed_settings()
   RankInfo info;
-  std::string complaint;     ///< why this rank cannot start; empty: it can
-  bool wants_clock = false;  ///< this rank keeps a timeline: ranks compare clocks
+  std::string complaint;   ///< why this rank cannot start; empty: it can
+  std::int64_t clock = 0;  ///< this rank's steady clock, nanoseconds; ranks of a host have one
 };
 
 /// Collective; the result is by rank. All ranks get the same error, the first that applies:

@@ -3,6 +3,7 @@
 #include "runtime/submission/recorded.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kolo {
 namespace {
@@ -63,7 +64,7 @@ void CycleTrace::ended(const Communicator& communicator, const Operation& operat
                        const Status& status) {
   const PlannedOperation& plan = operation.plan();
   if (recorder_.on() && status.ok()) recorder_.ended(plan.record);
-  if (!timeline_.on()) return;
+  if (!timeline_.has(trace_time(operation.started_at()))) return;
   const Signature& signature = plan.entries.front()->signature;
   const StepTrace::Costs costs = operation.costs();
   const OperationRecord record{.kind = to_string(signature.kind),
@@ -99,17 +100,18 @@ void CycleTrace::finished(const Communicator& communicator, const Entry& entry,
         is_message(entry) ? SubmissionMode::kPointToPoint : SubmissionMode::kNegotiated;
     recorder_.failed_alone(entry.record, recorded(entry, mode));
   }
-  if (timeline_.on()) record(communicator, entry, status);
+  record(communicator, entry, status);
 }
 
 void CycleTrace::refused(const Communicator& communicator, const Entry& entry,
                          std::uint64_t sequence, const Error& error) {
   if (recorder_.on()) recorder_.called(communicator.id(), sequence, kRefusedCall);
-  if (timeline_.on()) record(communicator, entry, error);
+  record(communicator, entry, error);
 }
 
 void CycleTrace::record(const Communicator& communicator, const Entry& entry,
                         const Status& status) {
+  if (!timeline_.has(trace_time(entry.submitted_at))) return;
   const auto time = [](Clock::time_point at) { return trace_time(at); };
   timeline_.record(TensorRecord{.kind = to_string(entry.signature.kind),
                                 .type = to_string(entry.signature.type),
@@ -131,7 +133,7 @@ void CycleTrace::exchange_begun() {
 void CycleTrace::exchange_ended(const Communicator& communicator, const Exchange::Request& request,
                                 const Exchange& exchange) {
   if (recorder_.on()) recorder_.called(communicator.id(), request.sequence, exchange.fingerprint());
-  if (!timeline_.on()) return;
+  if (!timeline_.has(exchange_begun_)) return;
   const bool gathers = request.kind == OperationKind::kAllgather;
   const auto parts = static_cast<std::uint64_t>(gathers ? communicator.size() : 1);
   timeline_.record(OperationRecord{.kind = to_string(request.kind),
@@ -159,6 +161,11 @@ void CycleTrace::failed(const Failure& failure) {
 }
 
 void CycleTrace::count(std::int64_t bytes, int operations) {
+  // Another timeline has begun: it counts what it has seen start.
+  if (std::exchange(counted_since_, timeline_.since()) != timeline_.since()) {
+    bytes_in_flight_ = 0;
+    operations_in_flight_ = 0;
+  }
   bytes_in_flight_ += bytes;
   operations_in_flight_ += operations;
   timeline_.record(CounterRecord{trace_now(), static_cast<std::uint64_t>(bytes_in_flight_),

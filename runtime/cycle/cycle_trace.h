@@ -65,6 +65,7 @@ class CycleTrace {
   FlightRecorder& recorder_;
   std::string text_;  ///< reused buffer
   TraceTime exchange_begun_ = 0;
+  TraceTime counted_since_ = 0;
   std::int64_t bytes_in_flight_ = 0;
   std::int64_t operations_in_flight_ = 0;
 };

@@ -237,7 +237,7 @@ bool Driver::drive(Work& work, Clock::time_point until) {
   if (!drives) return false;
   Block block(cycle_, transport_, waker_, groups_);
   step_until_done(work, until, block);
-  if (begun != 0 && timeline_.on()) timeline_.record(WaitRecord{begun, trace_now()});
+  if (timeline_.has(begun)) timeline_.record(WaitRecord{begun, trace_now()});
   const bool is_over = work.done() && !cycle_.has_work();
   if (is_over) hold->release_quietly();
   // A message that waits for its other side needs no driver, but a thread that listens.

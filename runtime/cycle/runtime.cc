@@ -74,12 +74,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
                                   .size = bootstrap.size(),
                                   .steps = parts.config.timeline_steps != 0});
   Handshake mine;
-  if (timeline.ok()) {
-    mine.wants_clock = (*timeline)->wanted();
-  } else {
-    mine.complaint =
-        timeline.error().message;  // every rank reports it, and none waits for this one
-  }
+  mine.clock = trace_now();
+  // Every rank reports it, and none waits for this one.
+  if (!timeline.ok()) mine.complaint = timeline.error().message;
   if (parts.config.wire_check != 0 && parts.config.operations == "nccl" && mine.complaint.empty())
     mine.complaint =
         "KOLO_WIRE_CHECK=1 checks kolo's own messages, but KOLO_OPERATIONS=nccl sends others; set "
@@ -96,8 +93,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   std::vector<RankInfo> infos;
   for (const Handshake& handshake : all) infos.push_back(handshake.info);
   World world(bootstrap.rank(), std::move(infos));
-  bool compare_clocks = false;
-  for (const Handshake& handshake : all) compare_clocks |= handshake.wants_clock;
+  const std::int64_t clock_of_0 = all.front().clock;
   std::vector<Peer> peers;
   for (int rank = 0; rank < world.size(); ++rank) {
     peers.push_back({std::move(all[static_cast<std::size_t>(rank)].address),
@@ -118,7 +114,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     runtime->cycle_.open_link();
     runtime->driver_->start();
     if (measures) KOLO_TRY(runtime->choose_exchange(bootstrap, Deadline::after(timeout)));
-    if (compare_clocks) KOLO_TRY(runtime->start_timeline(bootstrap));
+    KOLO_TRY(runtime->compare_clocks(bootstrap, clock_of_0));
+    runtime->driver_->with_token([&] { runtime->timeline_->start(runtime->timeline_origin_); });
     return {};
   };
   if (const Status connected = connect(); !connected.ok())
@@ -186,21 +183,62 @@ Status Runtime::learn_links(Bootstrap& bootstrap, Deadline deadline) {
   return {};
 }
 
-Status Runtime::start_timeline(Bootstrap& bootstrap) {
-  const auto deadline = Deadline::after(std::chrono::seconds(config_.init_timeout_s));
-  const bool same_clock = world().same_host(world().rank(), 0);
-  KOLO_ASSIGN(const ClockOffset clock, exchange_clock(bootstrap, same_clock, deadline, trace_now));
+Status Runtime::compare_clocks(Bootstrap& bootstrap, std::int64_t clock_of_0) {
+  ClockOffset clock{.zero = clock_of_0};
+  if (world().local_size() < world().size()) {
+    const auto deadline = Deadline::after(std::chrono::seconds(config_.init_timeout_s));
+    const bool same_clock = world().same_host(world().rank(), 0);
+    KOLO_ASSIGN(clock, exchange_clock(bootstrap, same_clock, deadline, trace_now));
+  }
   const RankInfo& info = world().info(world().rank());
-  driver_->with_token([&] {
-    timeline_->start({.rank = world().rank(),
+  timeline_origin_ = {.rank = world().rank(),
                       .size = world().size(),
                       .host = info.hostname,
                       .pid = info.pid,
                       .zero = clock.zero,
                       .offset_ns = clock.offset,
-                      .error_ns = clock.error});
-  });
+                      .error_ns = clock.error};
   return {};
+}
+
+Status Runtime::start_timeline(const std::string& path) {
+  const std::lock_guard lock(timeline_mutex_);
+  const int rank = world().rank();
+  if (path.empty()) {
+    return KOLO_ERROR(kInvalidArgument, "rank {}: start_timeline() takes the path of a file", rank);
+  }
+  if (timeline_->on()) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {}: start_timeline('{}'): this rank keeps a timeline already, by an "
+                      "earlier start_timeline() or KOLO_TIMELINE; call stop_timeline() before",
+                      rank, path);
+  }
+  KOLO_ASSIGN(const auto opened, Timeline::open({.path = path,
+                                                 .rank = rank,
+                                                 .size = world().size(),
+                                                 .steps = config_.timeline_steps != 0,
+                                                 .asked_by = "start_timeline"}));
+  opened->start(timeline_origin_);
+  bool is_taken = false;
+  driver_->with_token([&] {
+    timeline_->swap(*opened);
+    is_taken = true;
+  });
+  if (is_taken) return {};
+  return KOLO_ERROR(kShutdown, "rank {}: start_timeline('{}'): kolo is shut down", rank, path);
+}
+
+Status Runtime::stop_timeline() {
+  const std::lock_guard lock(timeline_mutex_);
+  Timeline ended;  // its file is completed while others drive
+  driver_->with_token([&] { timeline_->swap(ended); });
+  if (!ended.on()) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {}: stop_timeline(): this rank keeps no timeline; call "
+                      "start_timeline() before",
+                      world().rank());
+  }
+  return ended.stop();
 }
 
 void Runtime::start_flight_recorder() {

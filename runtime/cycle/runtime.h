@@ -25,6 +25,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -129,6 +130,13 @@ class Runtime {
   /// this rank has no call under way.
   void force_algorithm(const std::string& algorithm);
 
+  /// Begins a timeline of this rank, as KOLO_TIMELINE does from the start on. It has what begins
+  /// from now on. kInvalidArgument if the rank keeps one already, or the path is not suitable.
+  Status start_timeline(const std::string& path);
+  /// Completes the file. kInvalidArgument if there is no timeline; kInternal if the file is not
+  /// complete.
+  Status stop_timeline();
+
   /// Fails all present and future operations on all ranks, with this rank's number and `reason`.
   void abort(const std::string& reason);
   /// As abort(), for the calls of one process set: those of other sets go on. The set stays until
@@ -158,7 +166,8 @@ class Runtime {
   /// Collective, once the accelerators are open; only for KOLO_OPERATIONS=nccl.
   using OpenNccl = decltype(RuntimeParts::open_nccl);
   Status connect_nccl(Bootstrap& bootstrap, const OpenNccl& open);
-  Status start_timeline(Bootstrap& bootstrap);
+  /// Collective: finds where the time axis of timelines begins. `clock_of_0`: the clock of rank 0.
+  Status compare_clocks(Bootstrap& bootstrap, std::int64_t clock_of_0);
   void start_flight_recorder();
   void log_start(const Bootstrap& bootstrap) const;
   Status add_initial_process_sets(const std::vector<std::vector<int>>& sets);
@@ -195,6 +204,8 @@ class Runtime {
   const Log log_;
   std::unique_ptr<Transport> transport_;
   const std::unique_ptr<Timeline> timeline_;
+  TimelineOrigin timeline_origin_;
+  std::mutex timeline_mutex_;  ///< one thread starts or stops it
   FlightRecorder flight_recorder_;
   const ThreadedDevice device_;
   HostWindow window_;

@@ -63,7 +63,7 @@ void StepTrace::record_end(StepId id) {
   } else if (local) {
     (reads_input(*schedule_, step) ? costs_.pack : costs_.unpack) += now - begun_[id];
   }
-  if (!timeline_->with_steps()) return;
+  if (!timeline_->with_steps() || !timeline_->has(begun_[id])) return;
   timeline_->record(StepRecord{.kind = label(*schedule_, step),
                                .peer = step.peer,
                                .sequence = sequence_,

@@ -29,6 +29,7 @@ class StepTrace final {
   };
 
   void start(const Schedule& schedule, std::uint64_t sequence, Widths widths) {
+    schedule_ = nullptr;
     if (timeline_ != nullptr && timeline_->on()) start_recording(schedule, sequence, widths);
   }
   void begin(StepId id) {

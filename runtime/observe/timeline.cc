@@ -40,10 +40,10 @@ std::string path_of(const TimelineOptions& options) {
 Result<UniqueDescriptor> open_own(const std::string& path, const TimelineOptions& options) {
   const auto refused = [&](std::string_view why) {
     return KOLO_ERROR(kInvalidArgument,
-                      "rank {}: KOLO_TIMELINE='{}': {}; a timeline takes a file of its own, in a "
+                      "rank {}: {}='{}': {}; a timeline takes a file of its own, in a "
                       "folder that exists and may be written to: name one, as /tmp/timeline.json "
                       "(/dev/null is taken, too)",
-                      options.rank, options.path, why);
+                      options.rank, options.asked_by, options.path, why);
   };
   auto file = open_output(path);
   if (!file.ok()) return refused(file.error().message);
@@ -90,7 +90,16 @@ Timeline::~Timeline() { static_cast<void>(stop()); }
 void Timeline::start(const TimelineOrigin& origin) {
   if (writer_ == nullptr) return;
   writer_->start(origin);
+  since_ = trace_now();
   on_ = true;
+}
+
+void Timeline::swap(Timeline& other) {
+  std::swap(ring_, other.ring_);
+  std::swap(writer_, other.writer_);
+  std::swap(steps_, other.steps_);
+  since_ = trace_now();
+  on_ = other.on_.exchange(on_);
 }
 
 void Timeline::flush() {

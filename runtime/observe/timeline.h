@@ -1,7 +1,6 @@
 // Timeline: what a rank did and when, as a file for chrome://tracing and Perfetto (the Trace Event
 // Format). The holder of the progress token calls record(), which never waits; a thread of the
-// timeline writes the file. Without KOLO_TIMELINE the timeline is off and each call costs one
-// branch.
+// timeline writes the file. While the timeline is off, each call costs one branch.
 #pragma once
 
 #include "runtime/observe/timeline_writer.h"
@@ -23,8 +22,9 @@ struct TimelineOptions {
   std::string path;  ///< empty: no timeline
   int rank = 0;
   int size = 1;
-  bool steps = false;                 ///< also record each step of a schedule
-  std::size_t ring_bytes = 16 << 20;  ///< bytes, a power of two
+  bool steps = false;                           ///< also record each step of a schedule
+  std::string_view asked_by = "KOLO_TIMELINE";  ///< what has given the path, for messages
+  std::size_t ring_bytes = 16 << 20;            ///< bytes, a power of two
 };
 
 /// The path of a rank's file. "%r" in `path` becomes the rank. Without "%r", and with several
@@ -43,11 +43,13 @@ class Timeline {
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// Whether KOLO_TIMELINE asks for a timeline; valid from open() on.
-  bool wanted() const { return writer_ != nullptr; }
   /// Starts the writer thread; from here on the timeline records. Does nothing if the timeline is
   /// off.
   void start(const TimelineOrigin& origin);
+  /// Exchanges the files. So a rank's timeline, which its stages know, begins and ends while it
+  /// runs: the other one is opened and started before, or stopped afterwards. Progress token
+  /// holder.
+  void swap(Timeline& other);
   /// Writes the remaining records, then ends the file and the writer thread. kInternal with the
   /// reason if the file is not complete. Call it with the progress token, or when no thread drives
   /// any more. Further calls do nothing.
@@ -56,6 +58,11 @@ class Timeline {
   /// Any thread.
   bool on() const { return on_.load(std::memory_order_relaxed); }
   bool with_steps() const { return on() && steps_; }
+  /// Whether to record what began at `begun`: the file has what began since the timeline did.
+  /// Progress token holder.
+  bool has(TraceTime begun) const { return on() && begun >= since_; }
+  /// Progress token holder.
+  TraceTime since() const { return since_; }
 
   /// Progress token holder. Precondition: on().
   void record(const TraceRecord& record, std::string_view text = {}) { ring_->push(record, text); }
@@ -67,6 +74,7 @@ class Timeline {
   std::unique_ptr<TraceRing> ring_;
   std::unique_ptr<TimelineWriter> writer_;
   bool steps_ = false;
+  TraceTime since_ = 0;
   std::atomic<bool> on_ = false;
 };
 

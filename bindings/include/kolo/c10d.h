@@ -61,8 +61,9 @@ struct Started;
 
 /// The collectives of a process set as a c10d::Backend.
 ///
-/// - Unsupported calls throw an error that says so: bitwise reductions except on bool, merge, and
-///   sparse tensors except in allreduce.
+/// - Unsupported calls throw an error that says so: bitwise reductions except of integers and bool,
+///   merge, and sparse tensors except in allreduce.
+/// - The bits of BAND, BOR and BXOR travel as a byte each.
 /// - A work's future is complete before wait() returns. On the CPU it is also complete before
 ///   isCompleted() returns true.
 /// - Callbacks of a future run on the thread that completes it: a thread of the group, or the first

@@ -133,6 +133,9 @@ KOLO_API kolo_status kolo_init(const kolo_init_options* options);
 KOLO_API kolo_status kolo_shutdown(void);
 // Ends the communication of all ranks. They get this rank's number and `reason`.
 KOLO_API kolo_status kolo_abort(const char* reason);
+// A timeline of a part of a run; see <kolo/timeline.h>.
+KOLO_API kolo_status kolo_start_timeline(const char* path);
+KOLO_API kolo_status kolo_stop_timeline(void);
 KOLO_API int kolo_is_initialized(void);
 
 // --- Elastic jobs (kolo-run --min-np): <kolo/membership.h> has the rules ---

@@ -1,4 +1,5 @@
 // Collectives on tensors, as works and for autograd.
+#include "bindings/c10d/interruption.h"
 #include "bindings/python/extension/parts.h"
 
 #include <kolo/torch/autograd_functions.h>
@@ -21,17 +22,12 @@ using Unlocked = py::call_guard<py::gil_scoped_release>;
 using Tensors = std::vector<torch::Tensor>;
 using Splits = std::vector<std::int64_t>;
 
-/// How late Ctrl-C may come; rare enough to cost nothing.
-constexpr std::chrono::milliseconds kBetweenChecks{100};
-
 /// Waits for the result. Python's handlers of signals run meanwhile, and what they raise ends the
 /// wait.
 template <class AnyWork>
 torch::Tensor wait_for(AnyWork& work) {
-  while (!work.wait_until(std::chrono::steady_clock::now() + kBetweenChecks)) {
-    const py::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  }
+  c10d_binding::wait_interruptibly([&](auto moment) { return work.wait_until(moment); },
+                                   std::chrono::steady_clock::time_point::max());
   return work.wait();
 }
 

@@ -3,6 +3,7 @@
 
 #include <kolo/info.h>
 #include <kolo/kolo.h>
+#include <kolo/timeline.h>
 #include <kolo/torch/objects.h>
 
 #include <cstdint>
@@ -74,6 +75,8 @@ void add_world(py::module_& module) {
   module.def("mpi_built", &mpi_built);
   module.def("cuda_built", &cuda_built);
   module.def("nccl_built", &nccl_built);
+  module.def("start_timeline", &start_timeline, Unlocked(), py::arg("path"));
+  module.def("stop_timeline", &stop_timeline, Unlocked());
   module.def(
       "rendezvous", [] { return runtime_info().rendezvous; }, "How the ranks have met.");
 

@@ -13,6 +13,9 @@ namespace {
 using GradientState = ReducedGradient::State;
 
 constexpr const char* kReadyGradients = "ready gradients";
+/// What a cell of a round has for each rank whose gradient is under way: it counts both kinds.
+constexpr std::int32_t kDense = 1;
+constexpr std::int32_t kSparse = 1 << 16;
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
@@ -46,11 +49,6 @@ bool GradientReducer::State::is_frozen() const {
   return rounds == Rounds::kNone && settings.options.process_set.size() > 1 &&
          std::none_of(gradients.begin(), gradients.end(),
                       [](const ReducedGradient& gradient) { return gradient.takes_part(); });
-}
-
-bool GradientReducer::State::any_wanted() const {
-  return std::any_of(gradients.begin(), gradients.end(),
-                     [](const ReducedGradient& gradient) { return gradient.wanted(); });
 }
 
 void GradientReducer::State::hide_all() {
@@ -95,10 +93,12 @@ void GradientReducer::State::end_round() {
 
 void GradientReducer::State::tell(bool nothing) {
   rounds = Rounds::kClosed;
-  // Cells: number of ranks with it under way, by parameter; number of ranks with nothing.
+  // Cells: ranks with it under way, by parameter; number of ranks with nothing.
   std::vector<std::int32_t> cells;
-  for (const ReducedGradient& gradient : gradients)
-    cells.push_back(!nothing && gradient.state() == GradientState::kUnderWay ? 1 : 0);
+  for (const ReducedGradient& gradient : gradients) {
+    const bool is_under_way = !nothing && gradient.state() == GradientState::kUnderWay;
+    cells.push_back(!is_under_way ? 0 : gradient.is_sparse().value_or(false) ? kSparse : kDense);
+  }
   cells.push_back(nothing ? 1 : 0);
   round.tell(kReadyGradients, std::move(cells));
 }
@@ -135,9 +135,13 @@ void GradientReducer::State::hear() {
   bool is_alike = ranks[known] == 0;  // after a rank's synchronize() no other round follows
   FirstFailure failure;
   for (std::size_t i = 0; i < known; ++i) {
-    if (ranks[i] == round.participants()) {
+    if (ranks[i] == 0) continue;
+    const std::int32_t sparse = ranks[i] / kSparse;
+    const std::int32_t under_way = ranks[i] % kSparse + sparse;
+    gradients[i].note_sparse(sparse > 0);
+    if (under_way == round.participants()) {
       failure.attempt([&] { gradients[i].finish(); });
-    } else if (ranks[i] > 0) {
+    } else {
       gradients[i].want();
       is_alike = false;
     }
@@ -188,7 +192,11 @@ void GradientReducer::State::end_left_out() {
 }
 
 void GradientReducer::State::submit_rest(FirstFailure& failure) {
-  for (ReducedGradient& gradient : gradients) failure.attempt([&] { gradient.submit_missing(); });
+  for (ReducedGradient& gradient : gradients) {
+    // The other ranks tell how they have it.
+    if (round.is_told() && !gradient.is_sparse() && !gradient.is_new()) continue;
+    failure.attempt([&] { gradient.submit_missing(); });
+  }
   // Starts groups whose last members no longer require a gradient.
   for (ReducedGradient& gradient : gradients)
     failure.attempt([&] { gradient.group().start_if_ready(); });

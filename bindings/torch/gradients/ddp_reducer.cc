@@ -23,7 +23,7 @@ void check_gradient(const AgreedTensor& parameter) {
     raise(ErrorCode::kUnsupported,
           "the gradient of parameter '" + parameter.name +
               "' is sparse; make its embedding with dense gradients, or use "
-              "DistributedOptimizer with sparse_as_dense");
+              "DistributedOptimizer");
   }
   refuse_graph("DistributedDataParallel", parameter.name, gradient);
   if (gradient.sizes() != parameter.layout.sizes()) {

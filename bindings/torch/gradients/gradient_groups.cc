@@ -2,6 +2,7 @@
 
 #include "bindings/core/refusals.h"
 #include "bindings/torch/tensors/failure.h"
+#include "bindings/torch/tensors/sparse_parts.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <algorithm>
@@ -139,7 +140,7 @@ void GradientGroup::start_if_ready() {
   for (std::size_t i = 0; i < works.size(); ++i) taking_part[i]->start(std::move(works[i]));
 }
 
-std::vector<TensorWork> GradientGroup::start(std::vector<TensorGroupMember> tensors) const {
+TensorAllreduceOptions GradientGroup::reduction() const {
   const DistributedOptimizerOptions& options = settings_.options;
   TensorAllreduceOptions allreduce{
       .op = options.op, .name = name_, .process_set = options.process_set};
@@ -149,8 +150,19 @@ std::vector<TensorWork> GradientGroup::start(std::vector<TensorGroupMember> tens
     allreduce.prescale = 1.0 / options.gradient_predivide_factor;
     allreduce.postscale = options.gradient_predivide_factor;
   }
-  if (!name_.empty()) return start_grouped_allreduce(std::move(tensors), allreduce);
+  return allreduce;
+}
+
+std::vector<TensorWork> GradientGroup::start(std::vector<TensorGroupMember> tensors) const {
+  TensorAllreduceOptions allreduce = reduction();
+  if (is_listed()) return start_grouped_allreduce(std::move(tensors), allreduce);
   const TensorGroupMember& alone = tensors.front();
+  if (alone.input.is_sparse()) {
+    const torch::Tensor mine = alone.absent ? torch::Tensor() : alone.input;
+    return {allgather_async(
+        sparse_part_of(mine, alone.input.device(), allreduce.process_set, allreduce.prescale),
+        {.name = alone.name, .process_set = allreduce.process_set})};
+  }
   allreduce.name = alone.name;
   return {start_allreduce(alone.input, alone.output, allreduce, alone.absent)};
 }

@@ -27,6 +27,10 @@ class GradientGroup {
 
   /// A member's gradient is ready on its device's current stream.
   void add_ready(torch::Device device) { ready_.add(device); }
+  /// The options ask for it; else it is of one gradient that is in no group of theirs.
+  bool is_listed() const { return !name_.empty(); }
+  /// How the members are reduced.
+  TensorAllreduceOptions reduction() const;
   /// Whether no member has anything left to be reduced.
   bool done() const;
   /// Starts the operation if every member that takes part is waiting.

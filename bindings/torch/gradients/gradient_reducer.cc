@@ -260,8 +260,8 @@ void GradientReducer::synchronize() {
   });
   state.submit_rest(failure);
   failure.attempt([&] { state.hear(); });
-  // Other ranks have more gradients for parameters that are done here.
-  if (state.any_wanted()) state.submit_rest(failure);
+  // Also where other ranks have more gradients for parameters that are done here.
+  state.submit_rest(failure);
   state.finish_rest(failure);
   failure.attempt([&] { state.settle(); });
   // Nothing is left out any more, even if parts have failed.

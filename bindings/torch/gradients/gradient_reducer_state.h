@@ -71,7 +71,6 @@ struct GradientReducer::State final : BackwardRound {
   /// Nothing takes part here and this rank has not told in this step, perhaps alone among the
   /// ranks.
   bool is_frozen() const;
-  bool any_wanted() const;
 
   /// Tells the other ranks what is under way here, or that nothing is.
   void tell(bool nothing);
@@ -89,7 +88,7 @@ struct GradientReducer::State final : BackwardRound {
   /// Ends, on all ranks, the operations that some ranks have under way when a step is left out, so
   /// that they match nothing that is reduced later.
   void end_left_out();
-  /// Submits what is missing.
+  /// Submits what is missing. Between tell() and hear() without what may be sparse elsewhere.
   void submit_rest(FirstFailure& failure);
   void finish_rest(FirstFailure& failure);
   /// Resets to the state before the first backward of a step.

@@ -13,12 +13,18 @@ namespace {
 
 /// The tensor's version counter; nothing if others share its storage, whose writes count, too.
 std::optional<std::int64_t> version_of(const torch::Tensor& tensor) {
-  const bool counts = tensor.defined() && tensor.layout() == torch::kStrided &&
-                      !tensor.is_inference() && tensor.storage().use_count() == 1;
+  const bool counts = tensor.defined() && !tensor.is_inference() &&
+                      (tensor.is_sparse() ||
+                       (tensor.layout() == torch::kStrided && tensor.storage().use_count() == 1));
   return counts ? std::optional<std::int64_t>(tensor._version()) : std::nullopt;
 }
 
 }  // namespace
+
+torch::Tensor add_up(torch::Tensor a, torch::Tensor b) {
+  // Only a dense tensor takes both.
+  return a.is_sparse() && !b.is_sparse() ? b.add_(a) : a.add_(b);
+}
 
 bool is_same(const torch::Tensor& a, const torch::Tensor& b) {
   return a.defined() && b.defined() && a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl();
@@ -30,7 +36,15 @@ bool is_changed(const torch::Tensor& tensor, const std::optional<std::int64_t>& 
 
 ReducedGradient::ReducedGradient(std::string name, torch::Tensor parameter,
                                  const ReductionSettings& settings)
-    : name_(std::move(name)), parameter_(std::move(parameter)), settings_(settings) {}
+    : name_(std::move(name)), parameter_(std::move(parameter)), settings_(settings) {
+  if (settings.options.sparse_as_dense || settings.options.op == ReduceOp::kAdasum)
+    is_sparse_ = false;
+}
+
+void ReducedGradient::enter(GradientGroup& group) {
+  group_ = &group;
+  if (group.is_listed()) is_sparse_ = false;
+}
 
 void ReducedGradient::install(const std::weak_ptr<GradientListener>& listener, std::size_t index) {
   if (hooks_.installed() || !parameter_.requires_grad()) return;
@@ -42,16 +56,22 @@ void ReducedGradient::attempt(Action&& action) {
   if (refusal_.empty()) refusal_ = failure_of(std::forward<Action>(action));
 }
 
-torch::Tensor ReducedGradient::densify() {
+void ReducedGradient::refuse_sparse(const std::string& why) const {
+  raise(ErrorCode::kUnsupported, "the gradient of parameter '" + name_ + "' is sparse" + why +
+                                     "; set sparse_as_dense, or make its embedding with dense "
+                                     "gradients");
+}
+
+torch::Tensor ReducedGradient::admit() {
   torch::Tensor& gradient = parameter_.mutable_grad();
   if (!gradient.is_sparse()) return gradient;
-  if (!settings_.options.sparse_as_dense) {
-    raise(ErrorCode::kUnsupported, "the gradient of parameter '" + name_ +
-                                       "' is sparse; set sparse_as_dense, make its embedding with "
-                                       "dense gradients, or give it an optimizer of its own and "
-                                       "its gradient to sparse_allreduce()");
+  if (settings_.options.sparse_as_dense) {
+    gradient = gradient.to_dense();
+  } else if (group_->is_listed()) {
+    refuse_sparse(", and a group's gradients are dense");
+  } else if (settings_.options.op == ReduceOp::kAdasum) {
+    refuse_sparse(", and adasum combines dense gradients");
   }
-  gradient = gradient.to_dense();
   return gradient;
 }
 
@@ -67,6 +87,7 @@ void ReducedGradient::submit(torch::Tensor gradient, bool absent) {
   passes_ = 0;
   wanted_ = false;
   const std::optional<std::int64_t> version = version_of(gradient);
+  if (refusal_.empty()) note_sparse(gradient.is_sparse());
   sent_ = {std::move(gradient), version, absent, {}};
   state_ = State::kWaiting;
   attempt([&] { group_->add_ready(sent_.tensor.device()); });
@@ -98,15 +119,22 @@ torch::Tensor ReducedGradient::compress() {
 TensorGroupMember ReducedGradient::load() {
   torch::Tensor& gradient = sent_.tensor;
   const bool is_ours = !is_changed(gradient, sent_.version);
+  double weight = 1;
   if (settings_.options.weigh_by_samples && !sent_.absent) {
     if (!settings_.samples.mine()) {
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ +
                 "': weigh_by_samples needs set_sample_count() before each step's backward");
     }
-    gradient.mul_(static_cast<double>(*settings_.samples.mine()) /
-                  settings_.options.gradient_predivide_factor);
+    weight = static_cast<double>(*settings_.samples.mine()) /
+             settings_.options.gradient_predivide_factor;
   }
+  if (gradient.is_sparse()) {
+    // Autograd may still read the memory of its values.
+    const torch::Tensor weighed = weight == 1 ? gradient : gradient * weight;
+    return {weighed, weighed, name_, sent_.absent};
+  }
+  if (weight != 1) gradient.mul_(weight);
   const torch::Tensor wire = settings_.options.compression ? compress() : gradient;
   // A compressor may work in the gradient's memory.
   if (is_ours) sent_.version = version_of(gradient);
@@ -150,7 +178,7 @@ void ReducedGradient::set_aside(bool was_done) {
   torch::Tensor& gradient = parameter_.mutable_grad();
   if (gradient.defined() && (was_done || is_same(gradient, sent_.tensor))) {
     // A gradient that is already reduced must not be reduced again with the new pass.
-    earlier_ = earlier_.defined() ? earlier_.add_(gradient) : std::move(gradient);
+    earlier_ = earlier_.defined() ? add_up(earlier_, gradient) : std::move(gradient);
     gradient = torch::Tensor();
   } else if (passes_ == 0) {
     earlier_ = torch::Tensor();  // the gradient was cleared meanwhile
@@ -166,7 +194,7 @@ void ReducedGradient::after_accumulation() {
   torch::Tensor gradient = parameter_.grad();
   attempt([&] {
     refuse_graph("DistributedOptimizer", name_, gradient);
-    gradient = densify();
+    gradient = admit();
     if (accumulation == Accumulation::kMakes) {
       separate(gradient);
       made_ = gradient;
@@ -193,7 +221,7 @@ void ReducedGradient::submit_missing(const std::string& why) {
   torch::Tensor gradient = parameter_.grad();
   attempt([&] {
     if (touched) raise_touched("changed");
-    gradient = densify();
+    gradient = admit();
   });
   if (!refusal_.empty() || is_new()) {
     submit(std::move(gradient), false);
@@ -204,7 +232,11 @@ void ReducedGradient::submit_missing(const std::string& why) {
   made_.reset();
   parameter_.mutable_grad() = torch::Tensor();
   torch::Tensor zeros;
-  attempt([&] { zeros = zero_gradient_of(parameter_); });
+  attempt([&] {
+    zeros = is_sparse_.value_or(false)
+                ? torch::sparse_coo_tensor(parameter_.sizes(), parameter_.options())
+                : zero_gradient_of(parameter_);
+  });
   submit(std::move(zeros), true);
 }
 

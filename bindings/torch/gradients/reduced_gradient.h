@@ -24,6 +24,8 @@ struct ReductionSettings {
   SampleShare samples = {};  ///< with weigh_by_samples
 };
 
+/// The sum, in the memory of either; sparse only if both are.
+torch::Tensor add_up(torch::Tensor a, torch::Tensor b);
 /// Whether both are the same tensor.
 bool is_same(const torch::Tensor& a, const torch::Tensor& b);
 /// Whether `tensor` was written to since it had `version`; false without a version.
@@ -65,10 +67,14 @@ class ReducedGradient {
   }
   /// Other ranks have their gradient under way.
   void want() { wanted_ = !pending(); }
-  bool wanted() const { return wanted_; }
+  /// How the gradient travelled last, here or elsewhere. Where a rank has none, it takes part in
+  /// this way. Unknown before the first time.
+  std::optional<bool> is_sparse() const { return is_sparse_; }
+  /// Some rank's gradient travels so.
+  void note_sparse(bool is_sparse) { is_sparse_ = is_sparse; }
 
   /// From now on the gradient travels with `group`, which must outlive it. Called before any pass.
-  void enter(GradientGroup& group) { group_ = &group; }
+  void enter(GradientGroup& group);
   GradientGroup& group() const { return *group_; }
   /// The tensors that travel. Called once for each submission.
   TensorGroupMember load();
@@ -129,7 +135,10 @@ class ReducedGradient {
   /// What travels in place of the gradient. kInvalidArgument if the compressor fails.
   torch::Tensor compress();
   void submit(torch::Tensor gradient, bool absent);
-  torch::Tensor densify();
+  /// The gradient; a sparse one is made dense if this is asked for. kUnsupported for a sparse one
+  /// that cannot travel.
+  torch::Tensor admit();
+  void refuse_sparse(const std::string& why) const;
   void separate(torch::Tensor& gradient);
   /// Undoes hide(). Returns whether the stand-in was changed, or removed while it was under way.
   bool show();
@@ -138,6 +147,9 @@ class ReducedGradient {
   /// Whether the gradient is still the one that was sent. Throws if it was changed or replaced;
   /// false if it was cleared by hand.
   bool is_untouched(const torch::Tensor& gradient, bool touched, bool changed) const;
+  /// Waits for the result: reduced, but for what decode() undoes. Undefined where no rank had a
+  /// gradient.
+  torch::Tensor await(TensorWork& work) const;
   /// Undoes the compression and the weights.
   void decode(const torch::Tensor& result, torch::Tensor& gradient) const;
   /// Waits for what is under way, whatever becomes of it.
@@ -153,8 +165,9 @@ class ReducedGradient {
   GradientMemory shared_memory_;
   State state_ = State::kIdle;
   Accumulation accumulation_ = Accumulation::kNone;
-  int passes_ = 0;         ///< passes since the last submission
-  bool wanted_ = false;    ///< other ranks have one under way; in kIdle or kReduced
+  int passes_ = 0;       ///< passes since the last submission
+  bool wanted_ = false;  ///< other ranks have one under way; in kIdle or kReduced
+  std::optional<bool> is_sparse_;
   torch::Tensor earlier_;  ///< reduced gradients of earlier passes, to be added
   Sent sent_;
   std::optional<Hidden> hidden_;

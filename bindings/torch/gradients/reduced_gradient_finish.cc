@@ -1,6 +1,9 @@
 // Takes a reduced gradient back from the other ranks, and hides it until then.
+#include "bindings/core/step_scope.h"
+#include "bindings/torch/gradients/gradient_groups.h"
 #include "bindings/torch/gradients/reduced_gradient.h"
 #include "bindings/torch/tensors/failure.h"
+#include "bindings/torch/tensors/sparse_parts.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <utility>
@@ -10,12 +13,16 @@ namespace kolo {
 void ReducedGradient::hide() {
   torch::Tensor& gradient = parameter_.mutable_grad();
   if (hidden_ && is_same(gradient, hidden_->stand_in)) return;
-  if (gradient.defined() && gradient.layout() != torch::kStrided) return;  // it is refused
+  const bool is_taken = !gradient.defined() || gradient.layout() == torch::kStrided ||
+                        gradient.layout() == torch::kSparse;
+  if (!is_taken) return;  // it is refused
   const bool is_local = passes_ > 0 && gradient.defined();
   if (!is_local && !(pending() && is_same(gradient, sent_.tensor))) return;
   // Bool, because LibTorch's clipping accepts floats without memory silently.
-  hidden_ = {gradient, torch::empty_like(
-                           gradient, gradient.options().device(torch::kMeta).dtype(torch::kBool))};
+  const auto nowhere = gradient.options().device(torch::kMeta).dtype(torch::kBool);
+  hidden_ = {gradient, gradient.is_sparse()
+                           ? torch::empty(gradient.sizes(), nowhere.layout(torch::kStrided))
+                           : torch::empty_like(gradient, nowhere)};
   gradient = hidden_->stand_in;
 }
 
@@ -50,14 +57,14 @@ void ReducedGradient::finish(bool touched) {
   TensorWork work = std::exchange(sent_.work, {});
   // Computed before this function writes.
   const bool changed = touched || is_changed(sent_.tensor, sent_.version);
-  const torch::Tensor result = settings_.step.await(work);
+  const torch::Tensor result = await(work);
   state_ = State::kReduced;
   const torch::NoGradGuard no_grad;
   torch::Tensor& gradient = parameter_.mutable_grad();
   torch::Tensor earlier = std::exchange(earlier_, {});
   if (sent_.absent) {
     if (gradient.defined()) return;  // set by hand meanwhile
-    if (work.contributors() == 0) {
+    if (!result.defined()) {
       gradient = std::move(earlier);
       sent_.tensor = gradient;
       return;
@@ -68,8 +75,32 @@ void ReducedGradient::finish(bool touched) {
     return;
   }
   decode(result, gradient);
-  if (earlier.defined()) gradient.add_(earlier);
+  if (earlier.defined()) gradient = add_up(std::move(gradient), earlier);
   sent_.tensor = gradient;
+}
+
+torch::Tensor ReducedGradient::await(TensorWork& work) const {
+  torch::Tensor result;
+  try {
+    result = settings_.step.await(work);
+  } catch (const OutOfStep&) {
+    throw;
+  } catch (const Exception& error) {
+    const std::string what = error.what();
+    if (error.code() != ErrorCode::kMismatch || what.find("allgather") == std::string::npos) throw;
+    raise(ErrorCode::kMismatch,
+          what +
+              "; a sparse gradient travels by allgather and a dense one by allreduce, so it is "
+              "to be of one kind on all ranks: set sparse_as_dense");
+  }
+  if (!sent_.tensor.is_sparse())
+    return sent_.absent && work.contributors() == 0 ? torch::Tensor() : result;
+  const TensorAllreduceOptions options = group_->reduction();
+  torch::Tensor sum = sum_of_sparse_parts(result, "parameter '" + name_ + "'", options.process_set);
+  if (!sum.defined()) return sum;
+  const double divisor = options.op == ReduceOp::kAverage ? work.participants() : 1;
+  sum._values().mul_(options.postscale / divisor);  // so it stays coalesced
+  return sum;
 }
 
 bool ReducedGradient::is_untouched(const torch::Tensor& gradient, bool touched,
@@ -81,7 +112,9 @@ bool ReducedGradient::is_untouched(const torch::Tensor& gradient, bool touched,
 }
 
 void ReducedGradient::decode(const torch::Tensor& result, torch::Tensor& gradient) const {
-  if (settings_.options.compression) {
+  if (result.is_sparse()) {
+    gradient = result;
+  } else if (settings_.options.compression) {
     // The other ranks have theirs already.
     abort_on_failure([&] { settings_.options.compression->decompress(name_, result, gradient); },
                      [&] { return "parameter '" + name_ + "': decompress() has failed"; });
@@ -91,8 +124,9 @@ void ReducedGradient::decode(const torch::Tensor& result, torch::Tensor& gradien
       raise(ErrorCode::kInvalidArgument,
             "parameter '" + name_ + "' has a gradient, but set_sample_count() told 0 on all ranks");
     }
-    gradient.div_(static_cast<double>(settings_.samples.all()) /
-                  settings_.options.gradient_predivide_factor);
+    torch::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+    values.div_(static_cast<double>(settings_.samples.all()) /
+                settings_.options.gradient_predivide_factor);
   }
 }
 

@@ -54,6 +54,10 @@ static void names_and_sizes(void) {
 
 static void queries(void) {
   CHECK(kolo_is_initialized() == 1);
+  CHECK(kolo_stop_timeline() == KOLO_ERROR_INVALID_ARGUMENT);
+  OK(kolo_start_timeline("/dev/null"));
+  CHECK(kolo_start_timeline("/dev/null") == KOLO_ERROR_INVALID_ARGUMENT);
+  OK(kolo_stop_timeline());
   CHECK(kolo_rank() >= 0 && kolo_rank() < kolo_size());
   CHECK(kolo_local_rank() == kolo_rank() && kolo_local_size() == kolo_size());
   CHECK(kolo_cross_rank() == 0 && kolo_cross_size() == 1);

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -53,18 +55,61 @@ TEST_F(ProcessGroup, AllreduceOfEveryOperationAndType) {
   }
 }
 
-TEST_F(ProcessGroup, BoolsAndFactors) {
+/// Any bits, those of the sign included, as rank `r` gives them.
+torch::Tensor bits_of(int r, std::int64_t count, torch::ScalarType type) {
+  torch::manual_seed(100 + r);
+  const auto bytes = torch::randint(0, 256, {count, 8}, torch::kInt64).to(torch::kUInt8);
+  return type == torch::kBool ? bytes.select(1, 0).ge(100)
+                              : bytes.view(torch::kInt64).view({count}).to(type);
+}
+
+TEST_F(ProcessGroup, BitsAreCombinedAsTorchDoes) {
+  using Op = c10d::ReduceOp;
+  using Combine = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&);
+  const std::vector<std::pair<Op::RedOpType, Combine>> cases = {
+      {Op::BAND, [](const auto& a, const auto& b) { return a.bitwise_and(b); }},
+      {Op::BOR, [](const auto& a, const auto& b) { return a.bitwise_or(b); }},
+      {Op::BXOR, [](const auto& a, const auto& b) { return a.bitwise_xor(b); }},
+  };
+  for (const auto type :
+       {torch::kInt64, torch::kInt32, torch::kInt16, torch::kInt8, torch::kUInt8, torch::kBool}) {
+    for (const auto& [op, combine] : cases) {
+      const std::int64_t count = 30 * size();
+      torch::Tensor wanted = bits_of(0, count, type);
+      for (int r = 1; r < size(); ++r) wanted = combine(wanted, bits_of(r, count, type));
+      const auto mine = [&, type = type] { return bits_of(rank(), count, type); };
+      const std::string what = std::string(torch::toString(type)) + " " + std::to_string(op);
+      Tensors tensors{mine()};
+      c10d::AllreduceOptions options;
+      options.reduceOp = op;
+      group_->allreduce(tensors, options)->wait();
+      EXPECT_TRUE(torch::equal(tensors[0], wanted)) << what;
+      tensors = {mine().view({size(), 30}).t(), mine()};
+      c10d::AllreduceCoalescedOptions of_several;
+      of_several.reduceOp = op;
+      group_->allreduce_coalesced(tensors, of_several)->wait();
+      EXPECT_TRUE(torch::equal(tensors[0], wanted.view({size(), 30}).t())) << what;
+      EXPECT_TRUE(torch::equal(tensors[1], wanted)) << what;
+      tensors = {mine()};
+      c10d::ReduceOptions to_last;
+      to_last.reduceOp = op;
+      to_last.rootRank = size() - 1;
+      group_->reduce(tensors, to_last)->wait();
+      EXPECT_TRUE(torch::equal(tensors[0], is_last() ? wanted : mine())) << what;
+      c10d::ReduceScatterOptions scatter;
+      scatter.reduceOp = op;
+      torch::Tensor input = mine();
+      torch::Tensor output = torch::empty({30}, input.options());
+      group_->_reduce_scatter_base(output, input, scatter)->wait();
+      EXPECT_TRUE(torch::equal(output, wanted.narrow(0, 30 * rank(), 30))) << what;
+    }
+  }
+}
+
+TEST_F(ProcessGroup, Factors) {
   c10d::AllreduceOptions options;
-  Tensors tensors{torch::tensor({true, rank() == 0})};
-  options.reduceOp = c10d::ReduceOp::BAND;
-  group_->allreduce(tensors, options)->wait();
-  EXPECT_TRUE(torch::equal(tensors[0], torch::tensor({true, size() == 1})));
-  tensors = {torch::tensor({false, is_last()})};
-  options.reduceOp = c10d::ReduceOp::BOR;
-  group_->allreduce(tensors, options)->wait();
-  EXPECT_TRUE(torch::equal(tensors[0], torch::tensor({false, true})));
   // Each rank has its own factor.
-  tensors = {torch::ones({3})};
+  Tensors tensors{torch::ones({3})};
   options.reduceOp.op_ = c10d::ReduceOp::PREMUL_SUM;
   options.reduceOp.supplement_ = c10::make_intrusive<c10d::NCCLPreMulSumSupplement>(rank() + 1.0);
   group_->allreduce(tensors, options)->wait();
@@ -75,9 +120,10 @@ TEST_F(ProcessGroup, BoolsAndFactors) {
   group_->allreduce(tensors, options)->wait();
   EXPECT_TRUE(
       torch::equal(tensors[0].to(torch::kFloat32), torch::full({3}, size() * (size() + 1) / 2.0)));
-  tensors = {torch::ones({3}, torch::kInt32)};
+  tensors = {torch::ones({3})};
   options.reduceOp = c10d::ReduceOp::BXOR;
-  EXPECT_THAT(message_of([&] { group_->allreduce(tensors, options); }), HasSubstr("not Int"));
+  EXPECT_THAT(message_of([&] { group_->allreduce(tensors, options); }),
+              HasSubstr("not Float tensors by BXOR"));
 }
 
 TEST_F(ProcessGroup, StridesAndConjugates) {

@@ -1,6 +1,7 @@
 """Every collective of torch.distributed on the CPU, each against its definition. A rank of a job that
 package_test or a launcher starts."""
 import datetime
+import functools
 import os
 import sys
 import warnings
@@ -37,6 +38,12 @@ def reductions(rank, size):
         tensor = mine()
         dist.all_reduce(tensor, op)
         expect(tensor, wanted)
+    for op, combine in ((dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or),
+                        (dist.ReduceOp.BXOR, torch.bitwise_xor)):
+        for of in (lambda other: torch.tensor([-7 + other, 1 << (40 + other), 6]),
+                   lambda other: torch.tensor([True, other == 0, False])):
+            dist.all_reduce(tensor := of(rank), op)
+            expect(tensor, functools.reduce(combine, map(of, range(size))))
     tensors = [mine(), mine(3)]
     dist.all_reduce_coalesced(tensors)
     expect(tensors[1], everything.sum(0)[:3])

@@ -353,22 +353,42 @@ def check_sparse_gradients():
     def embedding(sparse):
         torch.manual_seed(3)
         return nn.Embedding(7, 2, sparse=sparse)
-    for make, of_sparse in ((torch.optim.SGD, False), (torch.optim.SparseAdam, True)):
-        net, alone = embedding(True), embedding(of_sparse)
+    for make, as_dense in ((torch.optim.SGD, True), (torch.optim.SparseAdam, True), (torch.optim.SGD, False),
+                           (torch.optim.SparseAdam, False), (torch.optim.Adagrad, False)):
+        is_sparse = make is torch.optim.SparseAdam or not as_dense
+        net, alone = embedding(True), embedding(is_sparse)
         optimizer = hvd.DistributedOptimizer(make(list(net.parameters()), lr=0.1), net.named_parameters(),
-                                             sparse_as_dense=True)
+                                             sparse_as_dense=as_dense)
         other = make(list(alone.parameters()), lr=0.1)
         for _ in range(2):
             optimizer.zero_grad()
-            net(torch.tensor([hvd.rank(), 5])).sum().backward()
+            net(torch.tensor([hvd.rank(), 5, 5])).sum().backward()
+            assert net.weight.grad.is_sparse == (not as_dense)
             optimizer.step()
+            assert net.weight.grad.is_sparse == is_sparse
             other.zero_grad()
-            (sum(alone(torch.tensor([rank, 5])).sum() for rank in range(hvd.size())) / hvd.size()).backward()
+            (sum(alone(torch.tensor([rank, 5, 5])).sum() for rank in range(hvd.size())) / hvd.size()).backward()
             other.step()
         expect_alike(net, alone)
+    # One rank alone has a gradient; then no rank has one; then ranks differ in kind.
     net = embedding(True)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net.named_parameters())
-    raises(RuntimeError, lambda: net(torch.tensor([1])).sum().backward(), "sparse_as_dense", "weight")
+    optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(list(net.parameters())), net.named_parameters())
+    if hvd.rank() == 0:
+        net(torch.tensor([1, 1])).sum().backward()
+    optimizer.synchronize()
+    expect(net.weight.grad.to_dense()[1], torch.full((2,), 2.0 / hvd.size()))
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    optimizer.zero_grad()
+    optimizer.step()
+    assert net.weight.grad is None
+    net.sparse = hvd.rank() == 0
+    raises(RuntimeError, lambda: net(torch.tensor([1])).sum().backward(), "weight", "rank 0", "allgather",
+           "sparse_as_dense")
+    optimizer.zero_grad()
+    net = embedding(True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net.named_parameters(), groups=1)
+    raises(RuntimeError, lambda: net(torch.tensor([1])).sum().backward(), "weight", "group", "sparse_as_dense")
 
 
 def check_broadcast_parameters():

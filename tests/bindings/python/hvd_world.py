@@ -1,6 +1,9 @@
 """kolo.torch's world: start, queries, process sets, objects, barrier, join. A rank of a job."""
+import json
 import os
+import pathlib
 import sys
+import tempfile
 
 import hvd_rank
 import kolo.torch as hvd
@@ -15,8 +18,25 @@ def check_queries():
     assert not hvd.gloo_built() and not hvd.gloo_enabled() and not hvd.mpi_enabled()
     assert not hvd.ddl_built() and not hvd.ccl_built() and not hvd.rocm_built() and not hvd.mpi_threads_supported()
     assert {type(built()) for built in (hvd.mpi_built, hvd.nccl_built, hvd.cuda_built)} == {bool}
-    raises(NotImplementedError, lambda: hvd.start_timeline("/tmp/timeline"), "KOLO_TIMELINE")
-    raises(NotImplementedError, hvd.stop_timeline, "KOLO_TIMELINE")
+
+
+def check_timeline():
+    raises(hvd.KoloError, hvd.stop_timeline, "keeps no timeline")
+    raises(NotImplementedError, lambda: hvd.start_timeline("t.json", mark_cycles=True), "mark_cycles")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "t%r.json")
+        for names in (["first", "second"], ["third"]):
+            hvd.start_timeline(str(path))
+            raises(hvd.KoloError, lambda: hvd.start_timeline("another.json"), "keeps a timeline already")
+            for name in names:
+                hvd.allreduce(torch.ones(3), name=name)
+            hvd.stop_timeline()
+            hvd.allreduce(torch.ones(3), name="outside")
+            events = json.loads(pathlib.Path(folder, f"t{hvd.rank()}.json").read_text())
+            found = {event["args"]["tensor"] for event in events if event.get("cat") == "tensor"}
+            assert found == set(names), found
+            assert events[-1]["name"] == "kolo_end", events[-1]
+        hvd.barrier()
 
 
 class Ranks(torch.utils.data.Dataset):

@@ -104,7 +104,6 @@ TEST(Timeline, WithoutAPathThereIsNone) {
   const auto timeline = Timeline::open({});
   ASSERT_TRUE(timeline.ok());
   (*timeline)->start({});
-  EXPECT_FALSE((*timeline)->wanted());
   EXPECT_FALSE((*timeline)->on());
   EXPECT_TRUE((*timeline)->stop().ok());
 }

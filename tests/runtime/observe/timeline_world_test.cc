@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <map>
 #include <set>
 #include <thread>
@@ -226,6 +227,94 @@ TEST_F(TimelineWorld, WithoutTheVariableNothingIsWritten) {
   run_local_world(
       kSize, [](int, Runtime& runtime) { train(runtime, 1); }, none);
   EXPECT_EQ(folder_.files(), 0U);
+}
+
+TEST_F(TimelineWorld, BeginsAndEndsWhileRanksRun) {
+  LocalWorldOptions none = options();
+  none.variables.erase("KOLO_TIMELINE");
+  const auto body = [this](int rank, Runtime& runtime) {
+    const auto expect_refused = [&](const Status& status, const char* why) {
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+      EXPECT_THAT(status.error().message,
+                  AllOf(HasSubstr(fmt::format("rank {}", rank)), HasSubstr(why)));
+    };
+    train(runtime, 1);
+    expect_refused(runtime.stop_timeline(), "keeps no timeline");
+    expect_refused(runtime.start_timeline("/no/such/folder/t.json"), "start_timeline='/no/such");
+    expect_refused(runtime.start_timeline(""), "takes the path of a file");
+    ASSERT_TRUE(runtime.start_timeline(folder_.path("first.json")).ok());
+    expect_refused(runtime.start_timeline(folder_.path("second.json")), "keeps a timeline already");
+    train(runtime, 2);
+    ASSERT_TRUE(runtime.stop_timeline().ok());
+    expect_refused(runtime.stop_timeline(), "keeps no timeline");
+    const std::string first = folder_.path(fmt::format("first.{}.json", rank));
+    const Events events = read_trace(first);
+    EXPECT_EQ(select(events, "cat", "tensor").size(), 2 * kTensors);
+    EXPECT_EQ(metadata(events, "kolo_end").at("dropped"), 0);
+    train(runtime, 1);
+    EXPECT_EQ(read_trace(first).size(), events.size());
+    ASSERT_TRUE(runtime.start_timeline(folder_.path("last.json")).ok());
+    train(runtime, 1);
+  };
+  run_local_world(kSize, body, none);
+  EXPECT_EQ(folder_.files(), 2U * kSize);
+  for (int rank = 0; rank < kSize; ++rank) {
+    const Events events = read_trace(folder_.path(fmt::format("last.{}.json", rank)));
+    EXPECT_EQ(select(events, "cat", "tensor").size(), kTensors);
+    metadata(events, "kolo_end");
+  }
+}
+
+TEST_F(TimelineWorld, ThatBeginsOrEndsAmidACallHasItNot) {
+  LocalWorldOptions none = options();
+  none.variables.erase("KOLO_TIMELINE");
+  std::latch begun(1);
+  std::latch ended(1);
+  const auto body = [&](int rank, Runtime& runtime) {
+    std::vector<float> values(100'000, 1.0F);
+    std::vector<float> others(100'000, 1.0F);
+    if (rank == 1) {
+      begun.wait();
+      ASSERT_TRUE(submit(runtime, allreduce_of("early", values))->wait().ok());
+      ended.wait();
+      ASSERT_TRUE(submit(runtime, allreduce_of("late", values))->wait().ok());
+      return;
+    }
+    const auto early = submit(runtime, allreduce_of("early", values));
+    ASSERT_TRUE(runtime.start_timeline(folder_.path("part.json")).ok());
+    begun.count_down();
+    ASSERT_TRUE(early->wait().ok());
+    const auto late = submit(runtime, allreduce_of("late", others));
+    ASSERT_TRUE(runtime.stop_timeline().ok());
+    ended.count_down();
+    ASSERT_TRUE(late->wait().ok());
+  };
+  run_local_world(kSize, body, none);
+  const Events events = read_trace(folder_.path("part.0.json"));
+  EXPECT_TRUE(select(events, "cat", "tensor").empty());
+  for (const auto& counter : select(events, "name", "bytes in flight"))
+    EXPECT_LE(counter.at("args").at("bytes"), 400'000);
+  metadata(events, "kolo_end");
+}
+
+TEST_F(TimelineWorld, BeginsAndEndsWhileOtherThreadsCall) {
+  constexpr int kTimes = 20;
+  LocalWorldOptions none = options({{"KOLO_TIMELINE_STEPS", "1"}});
+  none.variables.erase("KOLO_TIMELINE");
+  const auto body = [this](int rank, Runtime& runtime) {
+    std::thread recording([&] {
+      for (int i = 0; i < kTimes; ++i) {
+        ASSERT_TRUE(runtime.start_timeline(folder_.path(fmt::format("part{}.json", i))).ok());
+        ASSERT_TRUE(runtime.stop_timeline().ok());
+        metadata(read_trace(folder_.path(fmt::format("part{}.{}.json", i, rank))), "kolo_end");
+      }
+    });
+    train(runtime, 50);
+    recording.join();
+  };
+  run_local_world(kSize, body, none);
+  EXPECT_EQ(folder_.files(), static_cast<std::size_t>(kTimes * kSize));
 }
 
 TEST_F(TimelineWorld, APathThatCannotBeOpenedOnOneRankFailsInitOnAll) {

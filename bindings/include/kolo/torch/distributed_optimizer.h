@@ -63,9 +63,15 @@
 //   a penalty on gradients use torch::autograd::grad() with create_graph, and backward() of the
 //   loss without.
 // - A gradient that one rank cannot send is kInvalidArgument on all ranks, with that rank and the
-//   parameter, from the backward() or step() that waits for it. Examples: create_graph, a sparse
-//   gradient, another device or type, a compressor that throws, a missing set_sample_count(). Other
-//   gradients, and other optimizers of the same backward, complete. Go on with zero_grad().
+//   parameter, from the backward() or step() that waits for it. Examples: create_graph, another
+//   device or type, a compressor that throws, a missing set_sample_count(). Other gradients, and
+//   other optimizers of the same backward, complete. Go on with zero_grad().
+// - A sparse gradient (torch::nn::Embedding with sparse(true)) travels sparse: each rank gets the
+//   indices and values of all ranks, and adds them in the order of the ranks. The parameter then
+//   has a new gradient, coalesced. It is never compressed. It is sparse on all ranks that have one;
+//   otherwise they get kMismatch. A rank without one takes part with an empty one. That rank must
+//   know that the gradient is sparse elsewhere. The ranks learn so at the end of a backward, but
+//   not while a rank has told set_sample_count(0). No rank may have joined.
 // - Parameters may be on the CPU or on this rank's CUDA device; those of one group are on one
 //   device. A gradient's reduction starts after the work that computes it. The stream of step()
 //   waits for the averages.
@@ -118,8 +124,8 @@ struct DistributedOptimizerOptions {
   double gradient_predivide_factor = 1.0;
   /// Compresses gradients for the reduction. Null: no compression.
   std::shared_ptr<Compressor> compression = nullptr;
-  /// Converts sparse gradients to dense ones, which stay dense. false: a sparse gradient is an
-  /// error on all ranks.
+  /// Converts sparse gradients to dense ones, which stay dense. false: they travel sparse. Those of
+  /// `groups`, and those with kAdasum, are then an error on all ranks.
   bool sparse_as_dense = false;
   /// Set it if ranks' gradients are means over batches of unequal size. Each gradient then counts
   /// by the samples that set_sample_count() has passed for the step. Only with kAverage and one

@@ -100,7 +100,7 @@ KOLO_API std::vector<TensorWork> grouped_allreduce_async_(
 class KOLO_API SparseWork {
  public:
   /// Whether the operation has ended. Never blocks.
-  bool done() const { return shapes_.done() && indices_.done() && values_.done(); }
+  bool done() const { return parts_.done(); }
   /// Waits and returns the result. Throws the operation's failure. May be called again.
   torch::Tensor wait();
   /// Waits until the operation has ended or `until` has passed. Returns done().
@@ -111,9 +111,7 @@ class KOLO_API SparseWork {
                                                     const TensorAllreduceOptions& options);
   TensorAllreduceOptions options_;
   torch::Tensor result_;
-  TensorWork shapes_;  ///< extents of each rank's tensor, which must be equal
-  TensorWork indices_;
-  TensorWork values_;
+  TensorWork parts_;  ///< every rank's indices and values
 };
 
 /// Returns a new coalesced sparse (COO) tensor: the sum or average of every rank's sparse `tensor`.

@@ -145,8 +145,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Nam
         gradient_predivide_factor: divides by it before the sum, and by size / factor after. With ``Average``.
         num_groups: the older form of ``groups``.
         groups: which gradients travel together: a number of groups, or lists of parameters.
-        sparse_as_dense: makes sparse gradients dense, which then stay so, except for SparseAdam. Otherwise a sparse
-            gradient is an error on all ranks.
+        sparse_as_dense: makes sparse gradients dense, which then stay so, except for SparseAdam. Otherwise they travel
+            sparse, without ``compression``; with ``groups`` or ``Adasum`` they are an error on all ranks.
         process_set: the ranks whose gradients are reduced. On other ranks the optimizer is a plain one.
     """
     named = _named(optimizer, named_parameters)

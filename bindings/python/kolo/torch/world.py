@@ -192,12 +192,20 @@ def rocm_built() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Raises NotImplementedError: ``KOLO_TIMELINE`` records a whole run."""
-    raise NotImplementedError(f"start_timeline({file_path!r}): kolo records from the start of the run to its end; "
-                              f"start the job with KOLO_TIMELINE={file_path}")
+    """Records what this rank does from now on, as ``KOLO_TIMELINE`` does from the start of a run.
+
+    Each rank that calls it has a file of its own: ``%r`` in the path becomes the rank; without it, and with several
+    ranks, ``.rank`` is put before the extension.
+
+    Raises:
+        KoloError: this rank keeps a timeline already, or the path is no file that can be written to.
+    """
+    if mark_cycles:
+        raise NotImplementedError("start_timeline(mark_cycles=True): kolo has no cycle time, so there are no cycles to "
+                                  "mark; leave it out")
+    extension.start_timeline(os.fspath(file_path))
 
 
 def stop_timeline() -> None:
-    """Raises NotImplementedError: ``KOLO_TIMELINE`` records a whole run."""
-    raise NotImplementedError("stop_timeline(): kolo records from the start of the run to its end; start the job with "
-                              "KOLO_TIMELINE=FILE")
+    """Completes the file. KoloError if this rank keeps no timeline."""
+    extension.stop_timeline()

@@ -60,10 +60,10 @@ bool is_defined(Op op, torch::ScalarType type) {
       return !torch::isComplexType(type);
     case Op::BAND:
     case Op::BOR:
-      return type == torch::kBool;
+    case Op::BXOR:
+      return type == torch::kBool;  // integers: process_group_test.cc
     case Op::PREMUL_SUM:
       return is_fraction;
-    case Op::BXOR:
     case Op::UNUSED:
       break;
   }
@@ -133,8 +133,8 @@ Call draw_call(Dice& dice, int size) {
   for (Part& part : call.parts)
     part = {.type = kTypes[dice.below(std::size(kTypes))], .sizes = draw_sizes(dice)};
   if (is_reduction(call.kind)) {
-    constexpr Op kOps[] = {Op::SUM, Op::AVG,  Op::PRODUCT, Op::MIN,
-                           Op::MAX, Op::BAND, Op::BOR,     Op::PREMUL_SUM};
+    constexpr Op kOps[] = {Op::SUM,  Op::AVG, Op::PRODUCT, Op::MIN,       Op::MAX,
+                           Op::BAND, Op::BOR, Op::BXOR,    Op::PREMUL_SUM};
     const auto works = [&](Op op) {
       return std::all_of(call.parts.begin(), call.parts.end(),
                          [&](const Part& part) { return is_defined(op, part.type); });
@@ -198,6 +198,8 @@ torch::Tensor reduced_values(const Call& call, std::size_t part, int size, std::
       result = torch::minimum(result, next);
     } else if (call.op == Op::MAX || call.op == Op::BOR) {
       result = torch::maximum(result, next);
+    } else if (call.op == Op::BXOR) {
+      result = torch::logical_xor(result, next).to(next.scalar_type());
     } else {
       result = result + next;
     }

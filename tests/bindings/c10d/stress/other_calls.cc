@@ -120,7 +120,7 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
         Tensors none(1);
         group()->broadcast(none);
       },
-      [=] { reduce_all(Op::BXOR, {torch::kInt32}); },
+      [=] { reduce_all(Op::BXOR, {torch::kFloat32}); },
       [=] { reduce_all(Op::AVG, {torch::kBool}); },
       [=] {
         reduce_all(Op::PREMUL_SUM, {torch::kFloat32, torch::kInt32});
@@ -135,7 +135,7 @@ std::vector<std::function<void()>> Caller::refused_calls(Begun& begun) {
         scatter_all(Op::MAX, {torch::kFloat32, torch::kComplexDouble});
       },
       [=] {
-        scatter_all(Op::BOR, {torch::kBool, torch::kUInt8});
+        scatter_all(Op::BOR, {torch::kBool, torch::kFloat32});
       },
       [=, this] {
         Tensors tensors = one();
