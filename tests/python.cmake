@@ -29,7 +29,7 @@ if(KOLO_HAS_PYTHON)
   kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
     --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
   # Each part of it is a test, so that they run beside each other.
-  foreach(part reductions rows training world elastic a_killed_rank a_rank_with_a_mistake run example)
+  foreach(part reductions rows training world elastic a_killed_rank a_rank_with_a_mistake run example elastic_example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
       --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> --data ${PROJECT_SOURCE_DIR}/build/data/mnist
       Horovod.test_${part})

@@ -3,9 +3,11 @@ import os
 import signal
 import sys
 import time
+import types
 
 import kolo.torch as hvd
 import torch
+from kolo.torch.elastic import job
 
 PROCESS = os.environ.get("KOLO_PROCESS", "alone")
 SAMPLES, BATCH, EPOCHS_AFTER = 90, 4, 1
@@ -102,9 +104,9 @@ class Training:
 
 
 def training():
-    job = Training()
-    hvd.elastic.run(job.train)(job.state)
-    job.check()
+    all_of_it = Training()
+    hvd.elastic.run(all_of_it.train)(all_of_it.state)
+    all_of_it.check()
 
 
 @hvd.elastic.run
@@ -128,6 +130,23 @@ def counting():
     state = hvd.elastic.ObjectState(numbers=list(range(hvd.rank(), 0)))
     total = count(state, steps=20)
     say(f"done: rank {hvd.rank()} of {hvd.size()}, total {total}")
+    lose_again_and_again(state)
+
+
+def lose_again_and_again(state):
+    """A loss that repeats among the same processes is raised at last."""
+    calls = []
+
+    @hvd.elastic.run
+    def fail(state):
+        calls.append(hvd.size())
+        raise RuntimeError("a link is broken")
+
+    job.extension = types.SimpleNamespace(**(vars(job.extension) | {"loss": lambda: "a link is broken"}))
+    try:
+        fail(state)
+    except RuntimeError:
+        say(f"gave up after {calls}")
 
 
 def once():

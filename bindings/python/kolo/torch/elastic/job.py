@@ -72,6 +72,7 @@ class _Job:
                 try:
                     if enters:
                         self._enter_next_world()
+                    self._agree(enters)
                     self._share()
                     if enters:
                         for optimizer in self._optimizers:
@@ -94,6 +95,9 @@ class _Job:
             optimizer.leave_world()
         self._members = None
         world.enter_next_world()
+
+    def _agree(self, is_further: bool) -> None:
+        """Whose state all take, and that it is that of one moment."""
         everyone = allgather_object((os.environ.get("KOLO_PROCESS"), self._has_state, self._has_restored))
         self._members = [process for process, _, _ in everyone]
         with_state = [rank for rank, (_, has_state, _) in enumerate(everyone) if has_state]
@@ -101,7 +105,7 @@ class _Job:
             raise KoloError("elastic.run: all ranks that had the training's state are gone; begin anew from a checkpoint",
                             "peer lost")
         self._state._root = with_state[0]
-        if not self._has_state:
+        if not is_further or not self._has_state:
             return
         # Some have left at a commit and others have gone back to one, if a rank was lost just then.
         if not self._has_restored and any(has_restored for _, _, has_restored in everyone):
