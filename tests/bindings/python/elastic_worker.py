@@ -9,7 +9,7 @@ import kolo.torch as hvd
 import torch
 from kolo.torch.elastic import job
 
-PROCESS = os.environ.get("KOLO_PROCESS", "alone")
+PROCESS = os.environ["KOLO_PROCESS"]
 SAMPLES, BATCH, EPOCHS_AFTER = 90, 4, 1
 COMMIT_EVERY = 3
 STEP = 0.01  # seconds of a step, so that a new process has a core to start on
@@ -149,23 +149,5 @@ def lose_again_and_again(state):
         say(f"gave up after {calls}")
 
 
-def once():
-    """Not started by --min-np."""
-    calls = []
-    state = hvd.elastic.ObjectState(value=hvd.rank())
-
-    @hvd.elastic.run
-    def train(state):
-        calls.append(state.value)
-        state.value = 5
-        state.commit()
-        hvd.allreduce(torch.ones(1 + hvd.rank()), name="different sizes")
-
-    try:
-        train(state)
-    except hvd.HorovodInternalError as error:
-        say(f"rank {hvd.rank()}: {calls}, {state.value}: {error.code}")
-
-
 hvd.init()
-{"training": training, "counting": counting, "once": once}[sys.argv[1]]()
+{"training": training, "counting": counting}[sys.argv[1]]()

@@ -1,7 +1,10 @@
 """kolo.torch.elastic: states and the sampler where no rank is lost; elastic_test has the rest. 1 or more ranks."""
+import warnings
+
 import kolo.torch as hvd
 import torch
 from hvd_rank import expect, raises, run
+from kolo.torch.elastic.job import Job
 
 
 def linear(value):
@@ -43,6 +46,25 @@ def check_a_state_is_rank_0s_after_sync_and_the_committed_one_after_restore():
     assert state.batch == 22
 
 
+def check_the_state_may_come_from_another_rank():
+    """Where rank 0 is new, and ranks were lost while it got the state."""
+    root = hvd.size() - 1
+    model = linear(float(hvd.rank()))
+    state = hvd.elastic.TorchState(model, value=hvd.rank())
+    state._root = root
+    Job(state)._share()
+    assert state.value == root
+    expect(model.weight.detach(), torch.full((1, 2), float(root)))
+
+    class Own(hvd.elastic.State):
+        def sync(self):
+            raise AssertionError("gives rank 0's state")
+
+    own = Own()
+    own._root = 1
+    raises(hvd.HorovodInternalError, Job(own)._share, "Rank 1 has it", "sync() of Own")
+
+
 def check_a_saved_state_is_a_copy():
     model = linear(1.0)
     optimizer = torch.optim.Adam(model.parameters(), 0.1)
@@ -81,6 +103,32 @@ def check_schedulers_know_the_restored_learning_rate():
     assert (optimizer.param_groups[0]["lr"], scheduler.last_epoch) == (0.25, 2), scheduler.state_dict()
 
 
+def check_without_an_elastic_job_the_function_runs_once():
+    calls = []
+    state = hvd.elastic.ObjectState(value=hvd.rank())
+
+    @hvd.elastic.run
+    def train(state, *arguments, **options):
+        calls.append((state.value, arguments, options))
+        state.value = 5
+        state.commit()
+        state.value = 6
+        if hvd.size() > 1:
+            hvd.allreduce(torch.ones(1 + hvd.rank()), name="different sizes")
+        return "trained"
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        if hvd.size() > 1:
+            raises(hvd.HorovodInternalError, lambda: train(state, 1, more=2), "different sizes")
+        else:
+            assert train(state, 1, more=2) == "trained"
+    assert calls == [(0, (1,), {"more": 2})] and state.value == 6, (calls, state.value)
+    texts = [str(each.message) for each in said]
+    warned = hvd.rank() == 0 and hvd.size() > 1
+    assert len(texts) == int(warned) and all("--min-np" in text for text in texts), texts
+
+
 def check_reset_callbacks():
     calls = []
     state = hvd.elastic.ObjectState(value=1)
@@ -107,6 +155,8 @@ def check_a_sampler_deals_out_what_no_rank_has_recorded():
     assert sorted(everyone.tolist()) == list(data) and orders[0] != orders[1]
 
     sampler.set_epoch(2)
+    sampler.record_batch(0, batch)  # before a pass
+    assert sampler.state_dict()["beyond"] == sorted(sampler.get_indices(0, batch)) and sampler.processed_num == batch
     seen = []
     for number, samples in enumerate(loader):
         if number == 2:  # recorded, and not committed
@@ -137,7 +187,8 @@ def check_a_sampler_gives_all_ranks_as_many():
     sampler.exchange()
     sampler.reset()
     assert list(sampler) == [2 * size] * 1, list(sampler)  # less than a sample a rank
-    assert sampler.state_dict() == {"epoch": 0, "processed_num": 2 * size, "beyond": []}
+    assert sampler.state_dict() == {"epoch": 0, "first": 2 * size, "beyond": []}
+    assert sampler.processed_num == 2 * size
     sampler.load_state_dict(state)
     assert len(list(sampler)) == 3
 

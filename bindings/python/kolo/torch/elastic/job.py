@@ -36,7 +36,7 @@ def run(func: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     @functools.wraps(func)
     def wrapper(state: S, *args: P.args, **kwargs: P.kwargs) -> T:
         if extension.membership()[0]:
-            return _Job(state).run(lambda: func(state, *args, **kwargs))
+            return Job(state).run(lambda: func(state, *args, **kwargs))
         if extension.rank() == 0 and extension.size() > 1:
             warnings.warn("kolo: elastic.run: what started the ranks replaces none and makes no smaller world, so the "
                           "loss of a rank ends the job; start it by kolo-run with --min-np", RuntimeWarning, stacklevel=2)
@@ -46,7 +46,7 @@ def run(func: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     return wrapper
 
 
-class _Job:
+class Job:
     """This process in an elastic job."""
 
     def __init__(self, state: State) -> None:

@@ -21,22 +21,21 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     Attributes:
         epoch: the present epoch.
-        indices: what this rank's last pass has.
+        indices: this rank's share.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
-        self.indices: list[int] = []
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch, in an order of its own if ``shuffle``."""
-        self.load_state_dict({"epoch": epoch, "processed_num": 0, "beyond": []})
+        self.load_state_dict({"epoch": epoch, "first": 0, "beyond": []})
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Records batch number ``batch_idx`` of this rank's pass: a step has been made with it."""
+        """Records batch number ``batch_idx`` of this rank's share: a step has been made with it."""
         self.record_indices(self.get_indices(batch_idx, batch_size))
 
     def record_indices(self, indices: Iterable[int]) -> None:
@@ -44,18 +43,23 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self._own.update(indices)
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """The samples of a batch of this rank's pass."""
+        """The samples of a batch of this rank's share."""
         return self.indices[batch_idx * batch_size:(batch_idx + 1) * batch_size]
 
+    @property
+    def processed_num(self) -> int:
+        """Number of samples of the epoch that are recorded, as far as this rank knows."""
+        return self._first + len(self._beyond | self._own)
+
     def state_dict(self) -> dict[str, Any]:
-        """The position: the first ``processed_num`` samples of the epoch's order, and those beyond them."""
-        return {"epoch": self.epoch, "processed_num": self._processed, "beyond": sorted(self._beyond | self._own)}
+        """What is recorded: the first samples of the epoch's order, and those beyond them."""
+        return {"epoch": self.epoch, "first": self._first, "beyond": sorted(self._beyond | self._own)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes a position, and deals out the rest to the ranks that are there."""
+        """Takes what is recorded, and deals out the rest to the ranks that are there."""
         self.epoch: int = state_dict["epoch"]
         self._order = self._ordered()
-        self._processed: int = state_dict["processed_num"]
+        self._first: int = state_dict["first"]
         self._beyond = set(state_dict["beyond"])
         self._own: set[int] = set()  # recorded here, and not yet known to the other ranks
         self._pass_over()
@@ -71,13 +75,13 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         """Deals out what no rank has recorded, as far as all know, to the ranks that are there."""
         self.num_replicas: int = extension.size()
         self.rank: int = extension.rank()
-        self.remaining_indices = [each for each in self._order[self._processed:] if each not in self._beyond]
+        self.remaining_indices = [each for each in self._order[self._first:] if each not in self._beyond]
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
-
-    def __iter__(self) -> Iterator[int]:
         everyone = itertools.islice(itertools.cycle(self.remaining_indices), self.total_size)
         self.indices = list(everyone)[self.rank::self.num_replicas]
+
+    def __iter__(self) -> Iterator[int]:
         return iter(self.indices)
 
     def __len__(self) -> int:
@@ -91,7 +95,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         return torch.randperm(number, generator=generator).tolist()
 
     def _pass_over(self) -> None:
-        """Moves the position over the samples at its front, so that a commit copies few."""
-        while self._processed < len(self._order) and self._order[self._processed] in self._beyond:
-            self._beyond.remove(self._order[self._processed])
-            self._processed += 1
+        """Counts samples to the first ones where none is missing before them, so that a commit copies few."""
+        while self._first < len(self._order) and self._order[self._first] in self._beyond:
+            self._beyond.remove(self._order[self._first])
+            self._first += 1
