@@ -167,6 +167,7 @@ def check_a_sampler_deals_out_what_no_rank_has_recorded():
         state.commit()
     state.restore()
     assert len(sampler) == 4
+    raises(ValueError, lambda: sampler.record_batch(2, batch), f"rank {hvd.rank()} has 4 samples")
     rest = torch.cat(list(loader)).tolist()
     sampler.record_indices(rest[:2])  # the ranks learn of each other's
     state.commit()

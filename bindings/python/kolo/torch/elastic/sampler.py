@@ -35,8 +35,15 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.load_state_dict({"epoch": epoch, "first": 0, "beyond": []})
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Records batch number ``batch_idx`` of this rank's share: a step has been made with it."""
-        self.record_indices(self.get_indices(batch_idx, batch_size))
+        """Records batch number ``batch_idx`` of this rank's share: a step has been made with it.
+
+        ValueError for a batch beyond the share, which begins at batch 0 in each world.
+        """
+        samples = self.get_indices(batch_idx, batch_size)
+        if not samples:
+            raise ValueError(f"record_batch({batch_idx}, {batch_size}): rank {self.rank} has {len(self)} samples now, fewer "
+                             "than the batches before this one; batches are counted from 0 in each pass over the loader")
+        self.record_indices(samples)
 
     def record_indices(self, indices: Iterable[int]) -> None:
         """Records samples of this rank."""
