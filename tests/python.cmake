@@ -21,6 +21,7 @@ if(KOLO_HAS_PYTHON)
     set(mpirun ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun)
   endif()
   kolo_add_python_test(backend PROCESSORS 2 TIMEOUT 300 ARGS "--mpirun=${mpirun}")
+  kolo_add_python_test(elastic PROCESSORS 3 TIMEOUT 300)
   kolo_add_python_test(examine PROCESSORS 2 TIMEOUT 400)
   kolo_add_python_test(failures PROCESSORS 2 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
@@ -28,7 +29,7 @@ if(KOLO_HAS_PYTHON)
   kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
     --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
   # Each part of it is a test, so that other tests run between them.
-  foreach(part 2_ranks 3_ranks a_killed_rank a_rank_with_a_mistake run example)
+  foreach(part 2_ranks 3_ranks a_killed_rank a_rank_with_a_mistake run example elastic_example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
       --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> --data ${PROJECT_SOURCE_DIR}/build/data/mnist
       Horovod.test_${part})

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_extension, module) {
   kolo::python::add_c10d(module);
   kolo::python::add_launcher(module);
   kolo::python::add_world(module);
+  kolo::python::add_elastic(module);
   kolo::python::add_tensors(module);
   kolo::python::add_gradients(module);
 }

@@ -15,6 +15,8 @@ void add_launcher(py::module_& module);
 
 /// The world of ranks: start, queries, process sets.
 void add_world(py::module_& module);
+/// How a process goes from one world of an elastic job to the next.
+void add_elastic(py::module_& module);
 /// Collectives on tensors.
 void add_tensors(py::module_& module);
 /// The reducer of an optimizer's gradients.

@@ -175,8 +175,9 @@ void GradientReducer::enter_world(const std::vector<torch::optim::OptimizerParam
 
 void GradientReducer::refuse_outside() {
   raise(ErrorCode::kInvalidArgument,
-        "DistributedOptimizer: its world has ended, and elastic::run() could not take it to the "
-        "next one; end the program");
+        "DistributedOptimizer: its world has ended, and it is not in the next one: make it before "
+        "elastic::run(), which then takes it along, or anew in each world; after an error of run() "
+        "end the program");
 }
 
 void GradientReducer::end() {

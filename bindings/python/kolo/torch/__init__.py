@@ -12,6 +12,7 @@ docs/coming_from.md of kolo's sources. Calls raise ``KoloError``, a RuntimeError
 argument is wrong it is a ValueError as well.
 """
 from kolo.errors import KoloError
+from kolo.torch import elastic
 from kolo.torch.compression import Compression
 from kolo.torch.functions import (
     Adasum,
@@ -87,7 +88,7 @@ __all__ = [
     "allgather_async", "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_",
     "alltoall", "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_",
     "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ccl_built", "cross_rank",
-    "cross_size", "cuda_built", "ddl_built", "global_process_set", "gloo_built", "gloo_enabled",
+    "cross_size", "cuda_built", "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled",
     "grouped_allgather", "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_",
     "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async",
     "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled",
@@ -95,9 +96,3 @@ __all__ = [
     "remove_process_set", "rocm_built", "run", "shutdown", "size", "sparse_allreduce_async", "start_timeline",
     "stop_timeline", "synchronize",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name == "elastic":
-        raise AttributeError("kolo.torch has no elastic: kolo's elastic training is for C++ trainers (<kolo/torch/elastic.h>)")
-    raise AttributeError(f"module 'kolo.torch' has no attribute '{name}'")

@@ -1,6 +1,7 @@
 """DistributedOptimizer: an optimizer of torch whose gradients are reduced over the ranks."""
 import contextlib
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from kolo.torch.functions import Average
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 from kolo.torch.world import rank
 
-__all__ = ["DistributedOptimizer"]
+__all__ = ["DistributedOptimizer", "living_optimizers"]
 
 Named = Iterable[tuple[str, torch.Tensor]]
 Groups = int | Sequence[Sequence[torch.Tensor]]
@@ -25,6 +26,7 @@ class _Distributed:
     _reducer: Any  # None on a rank outside the process set
     _skips: bool
     _origin: Any  # the optimizer that this one was made from
+    _process_set: ProcessSet
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Waits for the gradients in flight, then updates. With a closure, waits after each call of it."""
@@ -71,6 +73,16 @@ class _Distributed:
         if self._reducer is not None:
             self._reducer.synchronize()
 
+    def leave_world(self) -> None:
+        """After shutdown(): forgets the ranks, and gradients that they may not all have. Other use is an error then."""
+        if self._reducer is not None:
+            self._reducer.leave_world()
+        super().zero_grad()  # type: ignore[misc]
+
+    def enter_world(self) -> None:
+        """In the next world, like the constructor: on all ranks, in the order in which they made their optimizers."""
+        self._reducer.enter_world(_tensors_of(self.param_groups))
+
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """Within it ``step()`` does not wait; ``synchronize()`` has been called before::
@@ -85,6 +97,14 @@ class _Distributed:
             yield
         finally:
             self._skips = False
+
+
+_made: list[weakref.ref[_Distributed]] = []
+
+
+def living_optimizers() -> list[_Distributed]:
+    """Those that are there, in the order in which they were made."""
+    return [each for each in (made() for made in _made) if each is not None]
 
 
 def _tensors_of(groups: list[dict[str, Any]]) -> list[list[torch.Tensor]]:
@@ -158,8 +178,10 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Nam
     distributed.__dict__.update({name: value for name, value in vars(optimizer).items() if name != "step"})
     distributed._skips = False
     distributed._origin = optimizer
+    distributed._process_set = process_set
     distributed._reducer = extension.GradientReducer(
         _tensors_of(optimizer.param_groups), named, op, backward_passes_per_step, gradient_predivide_factor,
         compressions.for_gradients(compression), sparse_as_dense, together,
         number) if rank() in process_set.ranks else None
+    _made[:] = [made for made in _made if made() is not None] + [weakref.ref(distributed)]
     return distributed

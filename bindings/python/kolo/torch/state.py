@@ -9,7 +9,8 @@ import torch
 from kolo.torch.extension import extension
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 
-__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+__all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",
+           "load_optimizer_state"]
 
 T = TypeVar("T")
 
@@ -126,9 +127,13 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
                                     root_rank)
     if is_root:
         return
+    load_optimizer_state(optimizer, _put_back(state, tensors))
+
+
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """As ``load_state_dict``. Schedulers and the optimizer that this one was made from keep the groups that they know."""
     groups = optimizer.param_groups
-    optimizer.load_state_dict(_put_back(state, tensors))
-    # Schedulers and the optimizer that this one was made from keep the groups that they know.
+    optimizer.load_state_dict(state)
     for known, loaded in zip(groups, optimizer.param_groups, strict=True):
         known.update(loaded)
     optimizer.param_groups = groups

@@ -41,7 +41,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         process_sets: sets that exist from the start, the same on every rank. ``"dynamic"`` has no
             effect: process sets can always be added.
     """
-    global _world, _ends_at_exit
+    global _ends_at_exit
     if isinstance(process_sets, str):
         if process_sets != "dynamic":
             raise ValueError(f"process_sets={process_sets!r}: a list of process sets, or 'dynamic'")
@@ -49,9 +49,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
     wanted = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets or []]
     address = None if comm is None else _address_of(comm)
     if not extension.is_initialized():
-        sets.forget_all()
-        forget_names()
-        _world = None
+        _forget()
         extension.init([each.ranks for each in wanted], address)
     elif wanted:
         raise ValueError("init(process_sets=…): kolo is initialised already; use add_process_set()")
@@ -59,11 +57,24 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         atexit.register(_end)
         _ends_at_exit = True
     if _world is None:
-        sets.register(wanted)
-        mine = str(extension.local_size()).encode()
-        sizes = extension.allgather_bytes(mine, "", "local sizes", 0)
-        _world = _World(os.getpid(), extension.rank(), extension.size(), extension.local_rank(), extension.local_size(),
-                        extension.cross_rank(), extension.cross_size(), len(set(sizes)) == 1)
+        _learn(wanted)
+
+
+def _learn(wanted: Sequence[ProcessSet]) -> None:
+    """What this rank keeps of a world that has just begun. Collective."""
+    global _world
+    sets.register(wanted)
+    mine = str(extension.local_size()).encode()
+    sizes = extension.allgather_bytes(mine, "", "local sizes", 0)
+    _world = _World(os.getpid(), extension.rank(), extension.size(), extension.local_rank(), extension.local_size(),
+                    extension.cross_rank(), extension.cross_size(), len(set(sizes)) == 1)
+
+
+def _forget() -> None:
+    global _world
+    _world = None
+    sets.forget_all()
+    forget_names()
 
 
 def _address_of(comm: Any) -> int:
@@ -79,16 +90,21 @@ def _address_of(comm: Any) -> int:
 
 def shutdown() -> None:
     """Ends this rank's part: operations in flight fail. The end of the process does it, too."""
-    global _world
     extension.shutdown()
-    _world = None
-    sets.forget_all()
+    _forget()
+
+
+def enter_next_world() -> None:
+    """In an elastic job, after shutdown(): like init(), with all other living processes. Waits for them."""
+    extension.enter_next_world()
+    _learn([])
 
 
 def _end() -> None:
     """Before the interpreter destroys what would wait for other ranks, which learn why this one ends."""
     error = getattr(sys, "last_value", None)
-    if error is not None and not isinstance(error, KoloError) and extension.is_initialized():
+    is_own = error is not None and not isinstance(error, KoloError) and extension.is_initialized()
+    if is_own and not extension.membership()[0]:  # an elastic job goes on without this rank
         extension.abort(f"its program ended by {type(error).__name__}: {error}")
     shutdown()
 
