@@ -21,6 +21,7 @@ if(KOLO_HAS_PYTHON)
     set(mpirun ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun)
   endif()
   kolo_add_python_test(backend PROCESSORS 3 TIMEOUT 300 ARGS "--mpirun=${mpirun}")
+  kolo_add_python_test(ecosystem PROCESSORS 3 TIMEOUT 200)
   kolo_add_python_test(examine PROCESSORS 3 TIMEOUT 400)
   kolo_add_python_test(failures PROCESSORS 3 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
