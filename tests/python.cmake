@@ -26,8 +26,8 @@ if(KOLO_HAS_PYTHON)
   kolo_add_python_test(failures PROCESSORS 3 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
     --version ${PROJECT_VERSION})
-  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
-    --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
+  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 600 ARGS
+    --data ${PROJECT_SOURCE_DIR}/build/data/mnist --mpirun=${mpirun})
   # Each part of it is a test, so that they run beside each other.
   foreach(part reductions rows training world a_killed_rank a_rank_with_a_mistake run example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
