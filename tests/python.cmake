@@ -28,6 +28,10 @@ if(KOLO_HAS_PYTHON)
     --version ${PROJECT_VERSION})
   kolo_add_python_test(training PROCESSORS 2 TIMEOUT 600 ARGS
     --data ${PROJECT_SOURCE_DIR}/build/data/mnist --mpirun=${mpirun})
+  add_test(NAME bench_python COMMAND ${PROJECT_SOURCE_DIR}/tools/bench python --python ${python_folder}/python
+    -f 65536 -e 256K -n 3)
+  set_tests_properties(bench_python PROPERTIES TIMEOUT 200 LABELS "python;tools;torch" PROCESSORS 2
+    FIXTURES_REQUIRED python SKIP_RETURN_CODE 77 PASS_REGULAR_EXPRESSION "256 KiB .*\n2 ranks on ")
   # Each part of it is a test, so that they run beside each other.
   foreach(part reductions rows training world a_killed_rank a_rank_with_a_mistake run example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
