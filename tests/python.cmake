@@ -21,13 +21,18 @@ if(KOLO_HAS_PYTHON)
     set(mpirun ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun)
   endif()
   kolo_add_python_test(backend PROCESSORS 2 TIMEOUT 300 ARGS "--mpirun=${mpirun}")
+  kolo_add_python_test(ecosystem PROCESSORS 3 TIMEOUT 200)
   kolo_add_python_test(elastic PROCESSORS 3 TIMEOUT 300)
   kolo_add_python_test(examine PROCESSORS 2 TIMEOUT 400)
   kolo_add_python_test(failures PROCESSORS 2 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
     --version ${PROJECT_VERSION})
-  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 200 ARGS
-    --data ${PROJECT_SOURCE_DIR}/build/data/mnist)
+  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 600 ARGS
+    --data ${PROJECT_SOURCE_DIR}/build/data/mnist --mpirun=${mpirun})
+  add_test(NAME bench_python COMMAND ${PROJECT_SOURCE_DIR}/tools/bench python --python ${python_folder}/python
+    -f 65536 -e 256K -n 3)
+  set_tests_properties(bench_python PROPERTIES TIMEOUT 200 LABELS "python;tools;torch" PROCESSORS 2
+    FIXTURES_REQUIRED python SKIP_RETURN_CODE 77 PASS_REGULAR_EXPRESSION "256 KiB .*\n2 ranks on ")
   # Each part of it is a test, so that other tests run between them.
   foreach(part 2_ranks 3_ranks a_killed_rank a_rank_with_a_mistake run example elastic_example)
     add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test

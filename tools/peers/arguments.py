@@ -17,6 +17,14 @@ def whole(least):
     return parsed
 
 
+def size(text):
+    """Bytes: a number with K, M or G, or none of them."""
+    found = re.fullmatch(r"([1-9]\d*)([KMG]?)", text, re.ASCII)
+    if not found:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: write 4, 64K or 64M")
+    return int(found[1]) << 10 * " KMG".index(found[2] or " ")
+
+
 def numbers(text):
     """[2, 4] of 2,4."""
     return [whole(1)(number) for number in text.split(",")]
