@@ -27,8 +27,12 @@ if(KOLO_HAS_PYTHON)
   kolo_add_python_test(failures PROCESSORS 2 TIMEOUT 200)
   kolo_add_python_test(package PROCESSORS 1 TIMEOUT 120 ARGS --build ${PROJECT_BINARY_DIR}
     --version ${PROJECT_VERSION})
-  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 600 ARGS
-    --data ${PROJECT_SOURCE_DIR}/build/data/mnist --mpirun=${mpirun})
+  set(training_options --data ${PROJECT_SOURCE_DIR}/build/data/mnist --mpirun=${mpirun})
+  kolo_add_python_test(training PROCESSORS 2 TIMEOUT 600 ARGS ${training_options} Training)
+  add_test(NAME python_accelerate COMMAND ${python_sources}/training_test --python ${python_folder}/python
+    --kolo-run $<TARGET_FILE:kolo-run> ${training_options} Accelerate)
+  set_tests_properties(python_accelerate PROPERTIES TIMEOUT 200 LABELS "python;torch" PROCESSORS 2
+    FIXTURES_REQUIRED python SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "\nskipped: ")
   add_test(NAME bench_python COMMAND ${PROJECT_SOURCE_DIR}/tools/bench python --python ${python_folder}/python
     -f 65536 -e 256K -n 3)
   set_tests_properties(bench_python PROPERTIES TIMEOUT 200 LABELS "python;tools;torch" PROCESSORS 2
