@@ -44,6 +44,7 @@ std::optional<std::vector<int>> Lobby::convene() {
   std::vector<int> next;
   for (const int member : members_)
     if (waiting_.erase(member) > 0) next.push_back(member);
+  if (next.empty() && done_ > 0) return std::nullopt;
   next.insert(next.end(), waiting_.begin(), waiting_.end());
   waiting_.clear();
   members_ = next;

@@ -14,6 +14,8 @@
 //   that were started.
 // - A process that the launcher has seen end, as one on a host that is cut off, comes back in vain.
 // - Members keep their order; newcomers follow.
+// - Once a member has done the training, newcomers alone make no world: nothing is left to do, and
+//   the launcher ends them.
 #pragma once
 
 #include <optional>

@@ -129,6 +129,17 @@ TEST(Lobby, OnceOneIsDoneTheRestNeedNotBeMany) {
   EXPECT_THAT(lobby.convene(), Optional(ElementsAre(0)));
 }
 
+TEST(Lobby, NewcomersMakeNoWorldOnceAllIsDone) {
+  Lobby lobby = lobby_of(2, 1);
+  lobby.start(2);
+  lobby.arrive(2);
+  lobby.end(0, true);
+  EXPECT_FALSE(lobby.convene()) << "the other member may need one";
+  lobby.end(1, true);
+  EXPECT_FALSE(lobby.convene());
+  EXPECT_EQ(lobby.generation(), 1);
+}
+
 TEST(Lobby, NothingIsMissingWhileNobodyWaits) { EXPECT_THAT(lobby_of(3, 1).missing(), IsEmpty()); }
 
 }  // namespace
