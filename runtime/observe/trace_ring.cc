@@ -9,7 +9,7 @@
 namespace kolo {
 
 TraceRing::TraceRing(std::size_t capacity)
-    : capacity_(capacity), bytes_(std::make_unique<std::byte[]>(capacity)) {
+    : capacity_(capacity), bytes_(std::make_unique_for_overwrite<std::byte[]>(capacity)) {
   KOLO_CHECK(std::has_single_bit(capacity));
 }
 

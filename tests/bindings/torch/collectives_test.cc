@@ -152,7 +152,7 @@ TEST(Sparse, SumsAndAveragesRows) {
   if (kolo::size() == 1) return;
   const auto odd = torch::sparse_coo_tensor(indices, values, {kolo::size() + 1 + kolo::rank(), 2});
   EXPECT_THAT(message_of([&] { kolo::sparse_allreduce(odd, {.name = "odd"}); }),
-              HasSubstr("sparse tensor 'odd': rank 0 has shape"));
+              HasSubstr("sparse_allreduce 'odd': rank 0 has Float ["));
 }
 
 TEST(Messages, GoRoundTheRing) {

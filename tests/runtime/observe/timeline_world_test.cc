@@ -299,7 +299,7 @@ TEST_F(TimelineWorld, ThatBeginsOrEndsAmidACallHasItNot) {
 }
 
 TEST_F(TimelineWorld, BeginsAndEndsWhileOtherThreadsCall) {
-  constexpr int kTimes = 20;
+  constexpr int kTimes = 8;
   LocalWorldOptions none = options({{"KOLO_TIMELINE_STEPS", "1"}});
   none.variables.erase("KOLO_TIMELINE");
   const auto body = [this](int rank, Runtime& runtime) {
@@ -310,7 +310,7 @@ TEST_F(TimelineWorld, BeginsAndEndsWhileOtherThreadsCall) {
         metadata(read_trace(folder_.path(fmt::format("part{}.{}.json", i, rank))), "kolo_end");
       }
     });
-    train(runtime, 50);
+    train(runtime, 20);
     recording.join();
   };
   run_local_world(kSize, body, none);
