@@ -27,7 +27,7 @@ class LateFailure final : public Bootstrap {
   Result<std::vector<std::string>> exchange(std::string_view phase, std::string blob,
                                             Deadline deadline) override {
     auto all = exchange_.exchange(phase, std::move(blob), deadline);
-    if (phase != "link across hosts" || rank() == 1) return all;
+    if (phase != "clocks" || rank() == 1) return all;
     is_up_.wait();
     return KOLO_ERROR(kTransport, "the store has closed the connection");
   }
