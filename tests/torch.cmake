@@ -299,7 +299,7 @@ if(KOLO_HAS_TORCH)
     ARGS ${digits} --epochs 1 --images 2000 --batch-size 32 --dtype bf16)
   kolo_add_example_test(mixed_precision_fp16 PROGRAM mixed_precision NP 2
     LAST_LINE "Accuracy: [5-9][0-9].* %"
-    ARGS ${digits} --epochs 2 --images 640 --batch-size 16 --dtype fp16)
+    ARGS ${digits} --epochs 1 --images 320 --batch-size 16 --dtype fp16)
   if(TARGET model_parallel_ddp)
     add_test(NAME styles_say_how_many_devices COMMAND model_parallel_ddp ${digits} --devices cpu)
     add_test(NAME styles_name_a_wrong_device COMMAND data_parallel --devices cpu,nowhere)
