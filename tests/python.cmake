@@ -7,11 +7,14 @@ if(KOLO_HAS_PYTHON)
     --package ${PROJECT_BINARY_DIR}/python --folder ${python_folder})
   set_tests_properties(python_prepare PROPERTIES TIMEOUT 300 LABELS python FIXTURES_SETUP python
     SKIP_RETURN_CODE 77)
-  # kolo_add_python_test(<name> PROCESSORS <number> TIMEOUT <seconds> ARGS <arguments>)
-  # The test program <name> of tests/bindings/python.
+  # kolo_add_python_test(<name> PROCESSORS <number> TIMEOUT <seconds> ARGS <arguments> PROGRAM <program>)
+  # The test program <program> of tests/bindings/python; without it, <name>.
   function(kolo_add_python_test name)
-    cmake_parse_arguments(ARG "" "PROCESSORS;TIMEOUT" "ARGS" ${ARGN})
-    add_test(NAME python_${name} COMMAND ${python_sources}/${name}_test
+    cmake_parse_arguments(ARG "" "PROCESSORS;TIMEOUT;PROGRAM" "ARGS" ${ARGN})
+    if(NOT ARG_PROGRAM)
+      set(ARG_PROGRAM ${name})
+    endif()
+    add_test(NAME python_${name} COMMAND ${python_sources}/${ARG_PROGRAM}_test
       --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> ${ARG_ARGS})
     set_tests_properties(python_${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "python;torch"
       PROCESSORS ${ARG_PROCESSORS} FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
@@ -29,20 +32,15 @@ if(KOLO_HAS_PYTHON)
     --version ${PROJECT_VERSION})
   set(training_options --data ${PROJECT_SOURCE_DIR}/build/data/mnist --mpirun=${mpirun})
   kolo_add_python_test(training PROCESSORS 2 TIMEOUT 600 ARGS ${training_options} Training)
-  add_test(NAME python_accelerate COMMAND ${python_sources}/training_test --python ${python_folder}/python
-    --kolo-run $<TARGET_FILE:kolo-run> ${training_options} Accelerate)
-  set_tests_properties(python_accelerate PROPERTIES TIMEOUT 200 LABELS "python;torch" PROCESSORS 2
-    FIXTURES_REQUIRED python SKIP_RETURN_CODE 77 SKIP_REGULAR_EXPRESSION "\nskipped: ")
+  kolo_add_python_test(accelerate PROGRAM training PROCESSORS 2 TIMEOUT 200 ARGS ${training_options} Accelerate)
+  set_tests_properties(python_accelerate PROPERTIES SKIP_REGULAR_EXPRESSION "\nskipped: ")
   add_test(NAME bench_python COMMAND ${PROJECT_SOURCE_DIR}/tools/bench python --python ${python_folder}/python
     -f 65536 -e 256K -n 3)
   set_tests_properties(bench_python PROPERTIES TIMEOUT 200 LABELS "python;tools;torch" PROCESSORS 2
     FIXTURES_REQUIRED python SKIP_RETURN_CODE 77 PASS_REGULAR_EXPRESSION "256 KiB .*\n2 ranks on ")
   # Each part of it is a test, so that other tests run between them.
   foreach(part 2_ranks 3_ranks a_killed_rank a_rank_with_a_mistake run example elastic_example)
-    add_test(NAME python_horovod_${part} COMMAND ${python_sources}/horovod_test
-      --python ${python_folder}/python --kolo-run $<TARGET_FILE:kolo-run> --data ${PROJECT_SOURCE_DIR}/build/data/mnist
-      Horovod.test_${part})
-    set_tests_properties(python_horovod_${part} PROPERTIES TIMEOUT 500 LABELS "python;torch"
-      PROCESSORS 2 FIXTURES_REQUIRED python SKIP_RETURN_CODE 77)
+    kolo_add_python_test(horovod_${part} PROGRAM horovod PROCESSORS 2 TIMEOUT 500 ARGS
+      --data ${PROJECT_SOURCE_DIR}/build/data/mnist Horovod.test_${part})
   endforeach()
 endif()
