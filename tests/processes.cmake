@@ -179,7 +179,7 @@ endforeach()
 set_tests_properties(many_hosts_end many_hosts_ordered many_hosts_receive PROPERTIES
   FAIL_REGULAR_EXPRESSION "error: ")
 set_tests_properties(many_hosts_die many_hosts_connect PROPERTIES
-  PASS_REGULAR_EXPRESSION "rank 40 .* failed first, with signal 9"
+  PASS_REGULAR_EXPRESSION "rank 40 .* was the first to end with an error, signal 9"
   FAIL_REGULAR_EXPRESSION "blames another one;Assertion;signal 6")
 
 # The C interface, from C.

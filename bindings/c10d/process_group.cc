@@ -26,6 +26,7 @@ ProcessGroupKolo::ProcessGroupKolo(const ProcessSet& set)
       set_(set),
       world_(world_number()),
       ranks_(set.ranks()),
+      hooks_(std::make_shared<c10d_binding::GroupHooks>()),
       futures_(std::make_unique<c10d_binding::FutureThread>()) {
   if (rank_ < 0) {
     raise(ErrorCode::kInvalidArgument,
@@ -79,10 +80,28 @@ CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
                       .rank = rank_,
                       .sequence = ++sequence_,
                       .timeout = timeout > kNoTimeout ? timeout : timeout_},
-      *futures_);
+      *futures_, hooks_);
   if (coalesced_) coalesced_->push_back(work);
   return work;
 }
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+void ProcessGroupKolo::registerCompletionHook(std::int64_t hook_id, c10d::CompletionHook hook) {
+  hooks_->completion.set(hook_id, [hook = std::move(hook)](std::uint64_t key) {
+    hook({.completionKey = key, .duration_ms = std::nullopt});
+  });
+}
+
+void ProcessGroupKolo::unregisterCompletionHook(std::int64_t hook_id) {
+  hooks_->completion.remove(hook_id);
+}
+
+void ProcessGroupKolo::registerAbortHook(std::int64_t hook_id, c10d::AbortHook hook) {
+  hooks_->abort.set(hook_id, std::move(hook));
+}
+
+void ProcessGroupKolo::unregisterAbortHook(std::int64_t hook_id) { hooks_->abort.remove(hook_id); }
+#endif
 
 void ProcessGroupKolo::startCoalescing() {
   if (coalesced_) refuse("startCoalescing", "was called twice; call endCoalescing() between");

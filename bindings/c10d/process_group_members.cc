@@ -38,7 +38,9 @@ std::optional<ProcessSet> add_set(const std::vector<int>& ranks) {
 }  // namespace
 
 void ProcessGroupKolo::abort() {
-  if (world_ == world_number()) abort_process_set(set_, "ProcessGroupKolo::abort() was called");
+  if (world_ != world_number()) return;
+  hooks_->abort.call();
+  abort_process_set(set_, "ProcessGroupKolo::abort() was called");
 }
 
 c10::intrusive_ptr<c10d::Backend> ProcessGroupKolo::shrink(
@@ -83,6 +85,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupKolo::shrink(
 ProcessGroupKolo::ProcessGroupKolo(const c10::intrusive_ptr<Options>& options)
     : Backend(-1, 0),
       begins_without_world_(true),
+      hooks_(std::make_shared<c10d_binding::GroupHooks>()),
       futures_(std::make_unique<c10d_binding::FutureThread>()) {
   if (!options || !options->enable_reconfigure) {
     raise(ErrorCode::kInvalidArgument,
@@ -142,7 +145,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupKolo::reconfigure(
                                     .rank = rank_,
                                     .sequence = 0,
                                     .timeout = c10d::kUnsetTimeout},
-      *futures_);
+      *futures_, hooks_);
 }
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -85,12 +86,30 @@ FutureThread::~FutureThread() {
   }
 }
 
-GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures)
+namespace {
+
+std::uint64_t next_key() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+}  // namespace
+
+GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures,
+                     std::shared_ptr<const GroupHooks> hooks)
     : c10d::Work(call.rank, call.type, at::hasCallbacks() ? started.title : nullptr,
                  started.inputs),
       started_(std::move(started)),
       call_(call),
-      futures_(futures.state_) {
+      key_(next_key()),
+      futures_(futures.state_),
+      hooks_(std::move(hooks)) {
+  if (!hooks_->completion.empty()) {
+    when_done([hooks = hooks_, works = started_.works, key = key_] {
+      const auto succeeded = [](const auto& work) { return work->wait().ok(); };
+      if (std::all_of(works.begin(), works.end(), succeeded)) hooks->completion.call(key);
+    });
+  }
   if (!recordFunctionEndCallback_) return;
   recording_ = std::make_shared<Recording>();
   recording_->end = std::move(recordFunctionEndCallback_);
@@ -126,6 +145,7 @@ void GroupWork::settle() const {
       copied_->record(stream_of(started_.device));
     } catch (...) {
       failure_ = std::current_exception();
+      hooks_->abort.call();
     }
   });
 }

@@ -6,6 +6,8 @@
 // that finds the work done, the future is complete; c10d::Reducer and others expect this.
 #pragma once
 
+#include "bindings/c10d/hooks.h"
+
 #include <kolo/kolo.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -67,7 +69,8 @@ class GroupWork final : public c10d::Work {
     std::uint64_t sequence;
     std::chrono::milliseconds timeout;  ///< kUnsetTimeout: no timeout of its own
   };
-  GroupWork(Started started, const Call& call, const FutureThread& futures);
+  GroupWork(Started started, const Call& call, const FutureThread& futures,
+            std::shared_ptr<const GroupHooks> hooks);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -82,6 +85,9 @@ class GroupWork final : public c10d::Work {
   /// the future is completed before getFuture() returns.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   std::uint64_t getSequencenumber() const override { return call_.sequence; }
+  /// Another number for each work of the process. It is no `override`, because older LibTorch has
+  /// no such call.
+  virtual std::uint64_t getCompletionKey() const { return key_; }
 
   /// Runs once; does nothing if nobody has asked for the future. Precondition: all operations are
   /// done.
@@ -111,7 +117,9 @@ class GroupWork final : public c10d::Work {
 
   const Started started_;
   const Call call_;
+  const std::uint64_t key_;
   std::weak_ptr<FutureThread::State> futures_;
+  const std::shared_ptr<const GroupHooks> hooks_;
 
   mutable std::once_flag settled_;
   mutable std::exception_ptr failure_;

@@ -175,8 +175,8 @@ int wait_for(std::vector<Rank>& ranks, int first = 0) {
       first = end->code;
       signal_all(ranks, SIGTERM);
       kill_at = Clock::now() + kGrace;
-      say(fmt::format("rank {} (pid {}) failed first, with {}; ending the others", i, ranks[i].pid,
-                      end->text));
+      say(fmt::format("rank {} (pid {}) was the first to end with an error, {}; ending the others",
+                      i, ranks[i].pid, end->text));
     }
   }
 }

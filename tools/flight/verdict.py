@@ -138,15 +138,19 @@ def has_failed_itself(recording):
     return recording.failed_at != 0 or any(one.failed for one in recording.open)
 
 
+def may_be_culprit(recordings, rank):
+    """A rank that left for a failure of its own is no culprit, unless it has ended the job itself."""
+    return rank >= 0 and (rank not in recordings or recordings[rank].culprit == rank or
+                          not has_failed_itself(recordings[rank]))
+
+
 def find_culprit(recordings, ended, divergence):
     """(rank, why): who ended the job, as far as anybody knows; (None, "") if nobody does."""
     # SIGABRT is also how a program ends that does not catch what it is told of another rank's failure.
     if ended is not None and ended[1].startswith("signal") and not ended[1].startswith("signal 6 "):
         return ended
     failures = [recording for recording in recordings.values() if recording.failed_at]
-    # A rank that left for a failure of its own is no culprit.
-    named = Counter(recording.culprit for recording in failures if recording.culprit >= 0 and not (
-        recording.culprit in recordings and has_failed_itself(recordings[recording.culprit])))
+    named = Counter(recording.culprit for recording in failures if may_be_culprit(recordings, recording.culprit))
     if named:
         rank = named.most_common(1)[0][0]
         teller = next(recording for recording in failures if recording.culprit == rank)

@@ -36,9 +36,9 @@ class Job {
   Job(JobDescription description, JobOptions options)
       : description_(std::move(description)), options_(std::move(options)) {}
 
-  /// Returns the exit code: that of the rank that failed first, 128 + N for signal N, 124 after the
-  /// timeout and where an elastic job can have no world any more. kInvalidArgument if a rank could
-  /// not be started; no rank is left running then.
+  /// Returns the exit code: that of the rank that was first to end with an error, 128 + N for
+  /// signal N, 124 after the timeout and where an elastic job can have no world any more.
+  /// kInvalidArgument if a rank could not be started; no rank is left running then.
   Result<int> run(const std::vector<Place>& places, const Environment& environment);
   /// After run(): the rank that ended the job, also one that could not be started.
   std::optional<int> first_failed() const { return first_failed_; }
@@ -123,7 +123,7 @@ class Job {
   std::vector<const Rank*> failed_ = {};
   bool is_stopped_ = false;  ///< by a signal or the timeout
   Time first_signal_at_ = {};
-  Time name_at_ = {};  ///< when to print which rank failed first
+  Time name_at_ = {};  ///< when to print which rank was first to end with an error
   Time kill_at_ = {};  ///< SIGKILL for all that is left
   Time timeout_at_ = {};
   Time close_at_ = {};       ///< closes outputs that somebody holds open after all ranks are gone

@@ -221,8 +221,8 @@ void Job::name_first_failure() {
     end += fmt::format(", which is ssh's own: see whether `ssh {} true` works without a password",
                        host);
   }
-  tell(fmt::format("rank {} on {}{} failed first, with {}; ending the others", process.place.rank,
-                   host, pid, end));
+  tell(fmt::format("rank {} on {}{} was the first to end with an error, {}; ending the others",
+                   process.place.rank, host, pid, end));
 }
 
 void Job::take_first_failure(int rank, int exit_code) {

@@ -56,6 +56,7 @@ namespace kolo {
 namespace c10d_binding {
 class FutureThread;
 class GroupWork;
+struct GroupHooks;
 struct Started;
 }  // namespace c10d_binding
 
@@ -168,6 +169,20 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// process's, and an old `uuid`; nothing has happened then. Otherwise throws what kolo::init()
   /// throws, and the group waits for reconfigure() again.
   c10::intrusive_ptr<c10d::Work> reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+  /// Each work that begins after this calls the hook once when it has succeeded, on the thread that
+  /// completes it; on CUDA tensors, once all of its work is enqueued. The hook gets no duration. It
+  /// must return soon, and must neither throw nor call kolo.
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t hook_id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t hook_id) override;
+  /// Called by abort(), before all else, and once for each work that has failed, on the first
+  /// thread that waits or tests. The hook must not call this group.
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t hook_id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t hook_id) override;
 #endif
 
   /// The works of the calls from here to endCoalescing(), which start at once, become one.
@@ -295,6 +310,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout;
   std::atomic<std::uint64_t> sequence_ = 0;
   at::Device device_ = at::kCPU;  ///< the latest call's
+  std::shared_ptr<c10d_binding::GroupHooks> hooks_;
   std::unique_ptr<c10d_binding::FutureThread> futures_;
 };
 

@@ -13,8 +13,8 @@
 namespace kolo {
 
 /// Runs `fn` on `nprocs` ranks of this host, each in its own process, like torch's mp.spawn.
-/// Returns 0, or the result of the rank that failed first (128 + N for signal N). spawn() ends the
-/// other ranks after a failure.
+/// Returns 0, or the result of the rank that was first to end with an error (128 + N for signal N).
+/// spawn() ends the other ranks after a failure.
 ///
 /// - Each process runs the program anew with the same arguments. It runs main() up to this call,
 ///   then `fn`, and exits with the result of `fn` (1 for an exception, which it prints).

@@ -67,6 +67,41 @@ TEST_F(ProcessGroup, AFutureIsCompleteWhenTheWorkIs) {
   EXPECT_TRUE(work->getFuture()->completed()) << "asked for afterwards";
 }
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+TEST_F(ProcessGroup, HooksLearnWhichWorksHaveSucceeded) {
+  std::mutex mutex;
+  std::vector<std::uint64_t> completed;
+  std::vector<std::uint64_t> expected;
+  int failures = 0;
+  const auto call = [&](bool fits) {
+    Tensors own{fits ? mine(4)
+                     : mine(4, rank() > 0 && is_last() ? torch::kInt32 : torch::kFloat32)};
+    std::vector<Tensors> outputs(1);
+    if (rank() == 0) outputs[0] = Tensors(static_cast<std::size_t>(size()), torch::empty({4}));
+    if (rank() != 0) outputs.clear();
+    const auto work = group_->gather(outputs, own);
+    EXPECT_EQ(message_of([&] { work->wait(); }) == "(no error)", fits || size() == 1);
+    return work->getCompletionKey();
+  };
+  group_->registerAbortHook(1, [&] { ++failures; });
+  call(true);  // begins before there is a hook
+  group_->registerCompletionHook(1, [&](const c10d::CompletionHookArgs& of) {
+    EXPECT_FALSE(of.duration_ms.has_value());
+    const std::lock_guard lock(mutex);
+    completed.push_back(of.completionKey);
+  });
+  for (int i = 0; i < 3; ++i) expected.push_back(call(true));
+  EXPECT_EQ(failures, 0);
+  const auto failed = call(false);
+  if (size() == 1) expected.push_back(failed);
+  EXPECT_EQ(failures, size() == 1 ? 0 : 1);
+  group_->unregisterCompletionHook(1);
+  call(true);
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(completed, expected);
+}
+#endif
+
 TEST_F(ProcessGroup, TheProfilerSeesTitlesAndInputs) {
   static std::mutex mutex;
   static std::vector<std::string> begun;

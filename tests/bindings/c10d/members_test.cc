@@ -118,7 +118,16 @@ TEST_F(ProcessGroupMembers, DISABLED_AbortEndsOneGroup) {
     }
   } else {
     kolo::barrier();
-    if (rank() == 0) pair->abort();
+    if (rank() == 0) {
+#ifdef C10D_BACKEND_HAS_HOOKS
+      int told = 0;
+      pair->registerAbortHook(1, [&told] { ++told; });
+      pair->abort();
+      pair->unregisterAbortHook(1);
+      EXPECT_EQ(told, 1);
+#endif
+      pair->abort();
+    }
   }
   if (pair) {
     EXPECT_THAT(failure_of_sum(pair), HasSubstr(kByRank0));

@@ -1,6 +1,7 @@
-// A training for the flight recorder's tests. Arguments: steps; then "stop", "skip" or "order" with
-// a rank and a step, in which this rank stops before it submits anything, leaves out layer.2, or
-// makes another in-order call than the others. Ends with 3 if kolo fails.
+// A training for the flight recorder's tests. Arguments: steps; then "stop", "abort", "skip" or
+// "order" with a rank and a step, in which this rank stops before it submits anything, aborts the
+// job, leaves out layer.2, or makes another in-order call than the others. Ends with 3 if kolo
+// fails.
 #include "bindings/core/step_scope.h"
 
 #include <kolo/kolo.h>
@@ -24,6 +25,7 @@ void train(int steps, const std::string& fault, int rank, int at) {
     const bool fails = kolo::rank() == rank && step == at;
     if (fails && fault == "stop")
       while (true) ::pause();
+    if (fails && fault == "abort") kolo::abort("a fault of its own");
     const auto losses = static_cast<std::int64_t>(fails && fault == "order" ? 2 : loss.size());
     kolo::allreduce_ordered(loss.data(), loss.data(), losses, kolo::DataType::kFloat32,
                             kolo::ReduceOp::kSum);

@@ -183,7 +183,7 @@ class Stuck(unittest.TestCase):
 
     def expect_first_failure(self, job):
         pathlib.Path(self.folder, "fail").touch()
-        self.assertRegex(job.stderr.readline(), "rank 1 on .* failed first, with exit status 7")
+        self.assertRegex(job.stderr.readline(), "rank 1 on .* was the first to end with an error, exit status 7")
 
     def expect_given_up(self, job, code):
         self.assertEqual(job.wait(SOON), code)
@@ -298,7 +298,7 @@ class Remote(unittest.TestCase):
         wait = f"while [ ! -e {self.folder}/dead ]; do sleep .01; done; exit 3"
         done = kolo_run("-H", "localhost,other", *agent, "sh", "-c", f'test $RANK = 0 || kill -9 $$; {wait}')
         self.assertEqual(done.returncode, 137, done)
-        self.assertIn("rank 1 on other failed first, with exit status 137; ending", done.stderr)
+        self.assertIn("rank 1 on other was the first to end with an error, exit status 137; ending", done.stderr)
 
     def test_user_signals_reach_ranks_of_other_hosts(self):
         script = 'trap "echo one" USR1; trap "echo two; exit 0" USR2; echo ready; while :; do sleep .1; done'

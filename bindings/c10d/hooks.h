@@ -1,0 +1,49 @@
+// What users of a group have registered to be told of its works: c10d's completion and abort hooks
+// (torch/csrc/distributed/c10d/Hooks.hpp). torch's FlightRecorderHook is such a user.
+//
+// Any thread. A hook runs with the lock held, so that none runs once it is removed; it must not
+// call the group.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace kolo::c10d_binding {
+
+template <typename... Arguments>
+class Hooks {
+ public:
+  using Hook = std::function<void(Arguments...)>;
+
+  void set(std::int64_t id, Hook hook) {
+    const std::lock_guard lock(mutex_);
+    hooks_[id] = std::move(hook);
+  }
+  void remove(std::int64_t id) {
+    const std::lock_guard lock(mutex_);
+    hooks_.erase(id);
+  }
+  bool empty() const {
+    const std::lock_guard lock(mutex_);
+    return hooks_.empty();
+  }
+  void call(Arguments... arguments) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, hook] : hooks_) hook(arguments...);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::int64_t, Hook> hooks_;
+};
+
+/// Hooks of a group.
+struct GroupHooks {
+  Hooks<std::uint64_t> completion;  ///< called with the key of a work that has succeeded
+  Hooks<> abort;                    ///< called when a work has failed, and before an abort
+};
+
+}  // namespace kolo::c10d_binding
