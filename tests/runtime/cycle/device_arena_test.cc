@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, DeviceArenas,
 TEST_P(DeviceArenas, SumsOfEveryMixture) {
   run([&](int rank, Runtime& runtime) {
     DeviceUser user(runtime);
-    for (const std::size_t count : {7U, 5003U, kSanitized ? 70'001U : 300'001U})
+    for (const std::size_t count : {7U, 5003U, kSanitized ? 30'001U : 300'001U})
       for (const double prescale : {1.0, 2.0})
         for (int round = 0; round < 5; ++round) {
           const auto [input_is_shared, output_is_shared] = mixture(round, rank);
@@ -89,7 +89,7 @@ TEST_P(DeviceArenas, SumsOfEveryMixture) {
 TEST_P(DeviceArenas, RowsOfEveryMixture) {
   run([&](int rank, Runtime& runtime) {
     DeviceUser user(runtime);
-    constexpr std::size_t kPart = 40'009;
+    constexpr std::size_t kPart = kSanitized ? 10'007 : 40'009;
     const std::size_t all = kPart * static_cast<std::size_t>(size());
     for (const OperationKind kind :
          {OperationKind::kBroadcast, OperationKind::kAllgather, OperationKind::kAlltoall,
@@ -138,7 +138,7 @@ TEST_P(DeviceArenas, RowsOfEveryMixture) {
 TEST_P(DeviceArenas, NothingIsCopiedInPlace) {
   run([&](int rank, Runtime& runtime) {
     DeviceUser user(runtime);
-    constexpr std::size_t kCount = 400'000;
+    constexpr std::size_t kCount = kSanitized ? 100'000 : 400'000;
     const Memory memory(runtime, user, kCount, true);
     auto& pieces = dynamic_cast<EmulatedAccelerator&>(*runtime.accelerator()).device().pieces();
     // A rank that shares the device has finished starting once it has taken part in a call.

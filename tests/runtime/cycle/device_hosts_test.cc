@@ -101,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(Places, OverHosts, testing::ValuesIn(kPlaces),
                          [](const auto& place) { return std::string(place.param.name); });
 
 TEST_P(OverHosts, ManyPiecesAreRightAndAlikeOnAllRanks) {
-  constexpr std::size_t kMiddle = kSanitized ? 100'001 : 300'001;
-  constexpr std::size_t kLarge = kSanitized ? 200'003 : 700'003;
+  constexpr std::size_t kMiddle = kSanitized ? 50'001 : 300'001;
+  constexpr std::size_t kLarge = kSanitized ? 100'003 : 700'003;
   constexpr std::size_t kCounts[] = {kMiddle, 64 << 10, 40'000, 1, 0, kLarge};
   std::vector<std::vector<std::vector<double>>> results(static_cast<std::size_t>(size()));
   run_local_world(

@@ -84,7 +84,9 @@ TEST_P(OnDevices, FusedTensorsWithFactorsStepAfterStep) {
       [&](int rank, Runtime& runtime) {
         DeviceUser user(runtime);
         constexpr int kTensors = 20;
-        const auto count_of = [](int i) { return static_cast<std::size_t>(1 + i * i * 40); };
+        const auto count_of = [](int i) {
+          return static_cast<std::size_t>(1 + i * i * (kSanitized ? 10 : 40));
+        };
         std::vector<std::byte*> tensors;
         for (int i = 0; i < kTensors; ++i)
           tensors.push_back(user.allocate(DataType::kFloat32, count_of(i)));

@@ -55,7 +55,7 @@ TEST_P(HostWorlds, SharedAndPrivateMemoryMix) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        constexpr std::size_t kCount = 200'003;
+        constexpr std::size_t kCount = kSanitized ? 70'001 : 200'003;
         for (int round = 0; round < 4; ++round) {
           const bool shared = round == 3 || (rank + round) % 2 == 0;
           const auto memory =
@@ -121,7 +121,7 @@ TEST_P(HostWorlds, ProcessSetsHaveTwoLevelsToo) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        constexpr std::size_t kCount = 200'003;
+        constexpr std::size_t kCount = kSanitized ? 70'001 : 200'003;
         std::vector<Values> values;
         std::vector<std::shared_ptr<Work>> works;
         values.reserve(3 * with_sets.process_sets.size());

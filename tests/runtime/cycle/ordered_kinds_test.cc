@@ -137,14 +137,18 @@ class OrderedKinds : public SizedWorlds {
     return ranks;
   }
 };
+std::vector<int> sizes() {
+  if (kSanitized) return {1, 2, 3, 5, 9};
+  return {1, 2, 3, 4, 5, 6, 7, 8, 9};
+}
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, OrderedKinds,
-                         testing::Combine(testing::Range(1, 10), testing::Values("0", "1M")));
+                         testing::Combine(testing::ValuesIn(sizes()), testing::Values("0", "1M")));
 
 TEST_P(OrderedKinds, EveryKindTypeAndCountInAnyOrder) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        for (const Call& call : calls_of(5, kSanitized ? 60 : 200, size()))
+        for (const Call& call : calls_of(5, kSanitized ? 30 : 200, size()))
           ASSERT_NO_FATAL_FAILURE(
               run_call(runtime, 0, all(), static_cast<std::size_t>(rank), call));
       },
@@ -174,7 +178,7 @@ TEST_P(OrderedKinds, WhatGoesRoundOverwritesNothing) {
       size(),
       [&](int rank, Runtime& runtime) {
         std::mt19937 random(23);
-        for (int round = 0; round < (kSanitized ? 100 : 400); ++round) {
+        for (int round = 0; round < (kSanitized ? 40 : 400); ++round) {
           const std::size_t count =
               200 + random() % (ControlSegment::kLargest / sizeof(std::int32_t) - 200);
           const int root = round / 10 % size();

@@ -1,6 +1,7 @@
 // In-order submission: blocking all-reduces in program order, small ones by control segments
 // (Exchange) if ranks share memory, and the errors when ranks are late, gone or disagree.
 #include "runtime/device/element.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
 
 #include <gmock/gmock.h>
@@ -94,7 +95,8 @@ TEST_P(InOrder, EverySizeTypeAndOperationInAnyOrder) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        for (const Call& call : calls_of(17, 150)) run_call(runtime, call, rank, size());
+        for (const Call& call : calls_of(17, kSanitized ? 50 : 150))
+          run_call(runtime, call, rank, size());
       },
       options());
 }
@@ -110,7 +112,8 @@ TEST(InOrderForced, ByEachAlgorithmOfSharedMemory) {
           EXPECT_EQ(info.one_shot_bytes, algorithm == "one_shot" ? 128 << 10 : 0);
           EXPECT_EQ(info.two_shot_bytes, algorithm == "mapped" ? 0 : 128 << 10);
           EXPECT_EQ(info.allreduces.back().algorithm, "mapped");
-          for (const Call& call : calls_of(18, 80)) run_call(runtime, call, rank, 3);
+          for (const Call& call : calls_of(18, kSanitized ? 40 : 80))
+            run_call(runtime, call, rank, 3);
         },
         options);
   }
@@ -120,7 +123,7 @@ TEST_P(InOrder, BesideNegotiatedOnes) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
-        for (int round = 0; round < 5; ++round) {
+        for (int round = 0; round < (kSanitized ? 2 : 5); ++round) {
           std::vector<float> named(100'000, 1);
           const auto work = submit(runtime, allreduce_of("named", named));
           for (const Call& call : calls_of(static_cast<unsigned>(round), 20))

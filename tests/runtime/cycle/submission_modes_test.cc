@@ -1,5 +1,6 @@
 // Negotiated beside in-order submission: each mode has its own order, so ranks may interleave
 // operations of the two modes in any way and number.
+#include "tests/support/sanitizers.h"
 #include "tests/support/sized_worlds.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ INSTANTIATE_TEST_SUITE_P(SizesAndWindows, TwoModes,
                          testing::Combine(testing::Values(2, 3), testing::Values("0", "1M")));
 
 /// More operations of a mode than can run at once; none are fused.
-constexpr int kCalls = 10;
+constexpr int kCalls = kSanitized ? 6 : 10;
 
 struct Calls {
   std::vector<std::vector<float>> values;
