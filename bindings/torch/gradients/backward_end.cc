@@ -15,7 +15,7 @@ using GradientState = ReducedGradient::State;
 constexpr const char* kReadyGradients = "ready gradients";
 /// What a cell of a round has for each rank whose gradient is under way: it counts both kinds.
 constexpr std::int32_t kDense = 1;
-constexpr std::int32_t kSparse = 1 << 16;
+constexpr std::int32_t kSparse = 65'535;  // room for 32,768 ranks of each kind
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
 
