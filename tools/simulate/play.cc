@@ -1,0 +1,497 @@
+#include "tools/simulate/play.h"
+
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace kolo::simulate {
+namespace {
+
+/// First in, first out.
+class Queue {
+ public:
+  void push(StepId id) { steps_.push_back(id); }
+  bool empty() const { return head_ == steps_.size(); }
+  StepId pop() {
+    const StepId id = steps_[head_++];
+    if (empty()) {
+      steps_.clear();
+      head_ = 0;
+    }
+    return id;
+  }
+
+ private:
+  std::vector<StepId> steps_;
+  std::size_t head_ = 0;
+};
+
+struct Rank {
+  RankProgram code;
+  std::vector<std::pair<int, std::uint32_t>> index_of;  ///< peers and their indices, by peer
+  std::vector<std::uint32_t> waits_for;                 ///< by step
+  std::vector<std::uint32_t> expected;  ///< by peer: where its next arrival probably is
+  Queue transfers, needed, idle;
+  bool busy = false;
+  std::size_t remaining = 0;
+  double out_free = 0, in_free = 0;  ///< links to ranks of its host
+};
+
+struct Host {
+  double out_free = 0, in_free = 0;
+  double memory_free = 0;
+};
+
+/// Either a rank's core has ended a step, or its message has gone or is coming. The order of events
+/// of one time depends on nothing that differs between hosts.
+struct Event {
+  enum class What : std::uint8_t { kCore, kLeft, kComing, kThere };
+
+  double at = 0;
+  std::uint64_t order = 0;  ///< What, the rank on its host, and the step
+  std::uint32_t rank = 0;
+  bool across = false;  ///< the message comes from another host
+
+  What what() const { return static_cast<What>(order >> 48); }
+  StepId step() const { return static_cast<StepId>(order); }
+  bool before(const Event& other) const {
+    if (at != other.at) return at < other.at;
+    return order != other.order ? order < other.order : rank < other.rank;
+  }
+};
+
+/// The first event comes out first. A heap of four children a node: half as many cache misses as
+/// std::priority_queue.
+class Events {
+ public:
+  bool empty() const { return heap_.empty(); }
+
+  void push(const Event& event) {
+    std::size_t at = heap_.size();
+    heap_.push_back(event);
+    for (; at > 0 && event.before(heap_[(at - 1) / kChildren]); at = (at - 1) / kChildren)
+      heap_[at] = heap_[(at - 1) / kChildren];
+    heap_[at] = event;
+  }
+
+  Event pop() {
+    const Event first = heap_.front();
+    const Event last = heap_.back();
+    heap_.pop_back();
+    if (heap_.empty()) return first;
+    std::size_t at = 0;
+    for (;;) {
+      const std::size_t begin = at * kChildren + 1;
+      const std::size_t end = std::min(begin + kChildren, heap_.size());
+      std::size_t least = begin;
+      for (std::size_t child = begin + 1; child < end; ++child)
+        if (heap_[child].before(heap_[least])) least = child;
+      if (begin >= heap_.size() || !heap_[least].before(last)) break;
+      heap_[at] = heap_[least];
+      at = least;
+    }
+    heap_[at] = last;
+    return first;
+  }
+
+ private:
+  static constexpr std::size_t kChildren = 4;
+  std::vector<Event> heap_;
+};
+
+/// From 0 to 1, always the same for the same numbers.
+double random_share(std::uint64_t seed, std::uint64_t rank, std::uint64_t step,
+                    std::uint64_t what) {
+  std::uint64_t x = seed;
+  for (const std::uint64_t value : {rank, step, what}) {  // Steele, Lea & Flood's SplitMix64
+    x += 0x9e3779b97f4a7c15u + value;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+  }
+  return static_cast<double>(x >> 11) * 0x1p-53;
+}
+
+std::string_view name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::kSend:
+      return "send to";
+    case StepKind::kReceive:
+      return "receive from";
+    case StepKind::kSignal:
+      return "signal to";
+    case StepKind::kWait:
+      return "wait for";
+    case StepKind::kReduce:
+    case StepKind::kCopy:
+      break;
+  }
+  return "sum or copy of";
+}
+
+class Player {
+ public:
+  Player(const Machine& machine, Symmetry symmetry)
+      : machine_(machine), symmetry_(symmetry), hosts_(static_cast<std::size_t>(played_hosts())) {}
+
+  Result<Played> run(const ScheduleOf& schedule_of, Widths widths);
+
+ private:
+  int played_hosts() const { return symmetry_ == Symmetry::kNone ? machine_.hosts : 1; }
+  Host& host_of(std::uint32_t rank) {
+    return hosts_[static_cast<std::size_t>(machine_.host_of(static_cast<int>(rank)))];
+  }
+  const Program& program_of(std::uint32_t rank) const { return *ranks_[rank].code.program; }
+
+  void load(const ScheduleOf& schedule_of, Widths widths);
+  void push(double at, Event::What what, std::uint32_t rank, StepId step, bool across);
+  Status handle(const Event& event);
+  void release(std::uint32_t rank, StepId step);
+  void finish(std::uint32_t rank, StepId step);
+  Status work(std::uint32_t rank);
+  Status ended(std::uint32_t rank, StepId step);
+  Status post(std::uint32_t rank, StepId step);
+  Result<StepId> find_receive(std::uint32_t to, int from, const Program::Op& sent);
+  double core_time(std::uint32_t rank, StepId step);
+  double varied(double us, std::uint32_t rank, StepId step, std::uint64_t what) const;
+  const Link& link_of(std::uint32_t rank, const Program::Op& op) const;
+  Error stuck() const;
+
+  const Machine& machine_;
+  const Symmetry symmetry_;
+  std::vector<Host> hosts_;
+  std::vector<Rank> ranks_;
+  Events events_;
+  std::vector<std::pair<std::uint32_t, StepId>> finished_;  ///< whose successors are not released
+  double now_ = 0;
+  double left_ = 0;  ///< when the last message has left
+};
+
+void Player::load(const ScheduleOf& schedule_of, Widths widths) {
+  ProgramPool pool;
+  ranks_.resize(static_cast<std::size_t>(played_hosts() * machine_.ranks_per_host));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    Rank& rank = ranks_[r];
+    rank.code = compile(schedule_of(static_cast<int>(r)), widths);
+    pool.share(rank.code);
+    for (std::uint32_t i = 0; i < rank.code.peers.size(); ++i)
+      rank.index_of.emplace_back(rank.code.peers[i], i);
+    std::sort(rank.index_of.begin(), rank.index_of.end());
+    const Program& program = *rank.code.program;
+    rank.expected.assign(program.arrival_begin.begin(), program.arrival_begin.end() - 1);
+    rank.waits_for.reserve(program.ops.size());
+    for (const Program::Op& op : program.ops) rank.waits_for.push_back(op.waits_for);
+    rank.remaining = program.ops.size();
+  }
+}
+
+void Player::push(double at, Event::What what, std::uint32_t rank, StepId step, bool across) {
+  const std::uint64_t local_rank = rank % static_cast<std::uint32_t>(machine_.ranks_per_host);
+  events_.push({.at = at,
+                .order = (static_cast<std::uint64_t>(what) << 48) | (local_rank << 32) | step,
+                .rank = rank,
+                .across = across});
+}
+
+double Player::varied(double us, std::uint32_t rank, StepId step, std::uint64_t what) const {
+  if (machine_.jitter == 0) return us;
+  return us * (1 + machine_.jitter * random_share(machine_.seed, rank, step, what));
+}
+
+const Link& Player::link_of(std::uint32_t rank, const Program::Op& op) const {
+  const int peer = ranks_[rank].code.peers[op.peer];
+  const bool inside = machine_.host_of(peer) == machine_.host_of(static_cast<int>(rank));
+  return inside ? machine_.inside : machine_.across;
+}
+
+/// How long a rank's core is busy with a step from now on.
+double Player::core_time(std::uint32_t rank, StepId step) {
+  const Program::Op& op = program_of(rank).ops[step];
+  const bool is_local = op.kind == StepKind::kReduce || op.kind == StepKind::kCopy;
+  const auto bytes = static_cast<double>(op.bytes);
+  double us =
+      is_local ? bytes / (machine_.core_gigabytes_per_second * 1e3) : link_of(rank, op).overhead_us;
+  if (static_cast<int>(rank) == machine_.slow_rank) us *= machine_.slow_factor;
+  us = varied(us, rank, step, 0);
+  if (!is_local || op.bytes == 0) return us;
+  double& memory_free = host_of(rank).memory_free;
+  memory_free = std::max(memory_free, now_) + bytes / (machine_.memory_gigabytes_per_second * 1e3);
+  return std::max(us, memory_free - now_);
+}
+
+void Player::release(std::uint32_t rank, StepId step) {
+  Rank& self = ranks_[rank];
+  switch (program_of(rank).ops[step].kind) {
+    case StepKind::kReceive:
+    case StepKind::kWait:  // posted, and there
+      finished_.emplace_back(rank, step);
+      return;
+    case StepKind::kSend:
+    case StepKind::kSignal:
+      self.transfers.push(step);
+      return;
+    case StepKind::kReduce:
+    case StepKind::kCopy:
+      (program_of(rank).after(step).empty() ? self.idle : self.needed).push(step);
+      return;
+  }
+}
+
+void Player::finish(std::uint32_t rank, StepId step) {
+  finished_.emplace_back(rank, step);
+  while (!finished_.empty()) {
+    const auto [of, done] = finished_.back();
+    finished_.pop_back();
+    --ranks_[of].remaining;
+    for (const StepId next : program_of(of).after(done))
+      if (--ranks_[of].waits_for[next] == 0) release(of, next);
+  }
+}
+
+/// Gives a rank's core what is ready, until it is busy or has nothing to do.
+Status Player::work(std::uint32_t rank) {
+  Rank& self = ranks_[rank];
+  while (!self.busy) {
+    Queue& queue = !self.transfers.empty() ? self.transfers
+                   : !self.needed.empty()  ? self.needed
+                                           : self.idle;
+    if (queue.empty()) break;
+    const StepId step = queue.pop();
+    const double us = core_time(rank, step);
+    if (us > 0) {
+      self.busy = true;
+      push(now_ + us, Event::What::kCore, rank, step, false);
+    } else {
+      KOLO_TRY(ended(rank, step));
+    }
+  }
+  return {};
+}
+
+/// A rank's core is done with a step.
+Status Player::ended(std::uint32_t rank, StepId step) {
+  switch (program_of(rank).ops[step].kind) {
+    case StepKind::kSend:
+    case StepKind::kSignal:
+      return post(rank, step);
+    case StepKind::kReceive:
+    case StepKind::kWait:
+      if (--ranks_[rank].waits_for[step] == 0) finish(rank, step);
+      return {};
+    case StepKind::kReduce:
+    case StepKind::kCopy:
+      finish(rank, step);
+      return {};
+  }
+  return {};
+}
+
+Status Player::post(std::uint32_t rank, StepId step) {
+  const Program::Op& op = program_of(rank).ops[step];
+  const int peer = ranks_[rank].code.peers[op.peer];
+  const int peers_host = machine_.host_of(peer);
+  const bool across = peers_host != machine_.host_of(static_cast<int>(rank));
+  auto to = static_cast<std::uint32_t>(peer);
+  int from = static_cast<int>(rank);
+  if (symmetry_ != Symmetry::kNone) {  // the played host takes what its like would take
+    to %= static_cast<std::uint32_t>(machine_.ranks_per_host);
+    const bool turns = symmetry_ == Symmetry::kTurn;
+    from = moved(machine_, symmetry_, from, turns ? machine_.hosts - peers_host : peers_host);
+  }
+  KOLO_ASSIGN(const StepId receive, find_receive(to, from, op));
+  const Link& link = across ? machine_.across : machine_.inside;
+  double& free = across ? host_of(rank).out_free : ranks_[rank].out_free;
+  const double begin = std::max(now_, free);
+  free = begin + static_cast<double>(op.bytes) / (link.gigabytes_per_second * 1e3);
+  left_ = std::max(left_, free);
+  if (program_of(rank).after(step).empty()) {
+    finish(rank, step);  // when does not matter to any other step
+  } else {
+    push(free, Event::What::kLeft, rank, step, across);
+  }
+  push(begin + varied(link.latency_us, rank, step, 1), Event::What::kComing, to, receive, across);
+  return {};
+}
+
+Result<StepId> Player::find_receive(std::uint32_t to, int from, const Program::Op& sent) {
+  Rank& rank = ranks_[to];
+  const Program& program = *rank.code.program;
+  const auto peer = std::lower_bound(rank.index_of.begin(), rank.index_of.end(),
+                                     std::pair(from, std::uint32_t{0}));
+  if (peer != rank.index_of.end() && peer->first == from) {
+    const auto begin = program.arrivals.begin() + program.arrival_begin[peer->second];
+    const auto end = program.arrivals.begin() + program.arrival_begin[peer->second + 1];
+    auto found = program.arrivals.begin() + rank.expected[peer->second];
+    if (found == end || found->tag != sent.tag)
+      found = std::lower_bound(begin, end, sent.tag, [](const auto& arrival, std::uint32_t tag) {
+        return arrival.tag < tag;
+      });
+    if (found != end && found->tag == sent.tag && program.ops[found->step].bytes == sent.bytes) {
+      rank.expected[peer->second] =
+          static_cast<std::uint32_t>(found + 1 - program.arrivals.begin());
+      return found->step;
+    }
+  }
+  return KOLO_ERROR(kInternal,
+                    "rank {} sends {} bytes with tag {} to rank {}, which receives no such message",
+                    from, sent.bytes, sent.tag, to);
+}
+
+Status Player::handle(const Event& event) {
+  const std::uint32_t rank = event.rank;
+  switch (event.what()) {
+    case Event::What::kCore:
+      ranks_[rank].busy = false;
+      KOLO_TRY(ended(rank, event.step()));
+      break;
+    case Event::What::kLeft:
+      finish(rank, event.step());
+      break;
+    case Event::What::kComing: {
+      const Link& link = event.across ? machine_.across : machine_.inside;
+      double& free = event.across ? host_of(rank).in_free : ranks_[rank].in_free;
+      const auto bytes = static_cast<double>(program_of(rank).ops[event.step()].bytes);
+      free = std::max(now_, free) + bytes / (link.gigabytes_per_second * 1e3);
+      push(free, Event::What::kThere, rank, event.step(), event.across);
+      return {};
+    }
+    case Event::What::kThere:
+      ranks_[rank].transfers.push(event.step());
+      break;
+  }
+  return work(rank);
+}
+
+Error Player::stuck() const {
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].remaining == 0) continue;
+    const Program& program = program_of(r);
+    for (StepId step = 0; step < program.ops.size(); ++step) {
+      const Program::Op& op = program.ops[step];
+      // Posted, but nothing has come.
+      if ((op.kind != StepKind::kReceive && op.kind != StepKind::kWait) ||
+          ranks_[r].waits_for[step] != 1)
+        continue;
+      return KOLO_ERROR(
+          kInternal, "the schedules wait for ever: rank {} of {}, step {} ({} rank {}, tag {})", r,
+          machine_.ranks(), step, name_of(op.kind), ranks_[r].code.peers[op.peer], op.tag);
+    }
+  }
+  return KOLO_ERROR(kInternal, "the schedules wait for ever");
+}
+
+Result<Played> Player::run(const ScheduleOf& schedule_of, Widths widths) {
+  load(schedule_of, widths);
+  Played played;
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    const Program& program = program_of(r);
+    played.steps += program.ops.size();
+    for (StepId step = 0; step < program.ops.size(); ++step)
+      if (program.ops[step].waits_for == 0) release(r, step);
+  }
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) KOLO_TRY(work(r));
+  while (!events_.empty()) {
+    const Event event = events_.pop();
+    now_ = event.at;
+    KOLO_TRY(handle(event));
+  }
+  for (const Rank& rank : ranks_)
+    if (rank.remaining > 0) return stuck();
+  played.us = std::max(now_, left_);
+  return played;
+}
+
+/// What a rank does once its peers' hosts are moved by `k`: a number for each step, made of what it
+/// moves, with whom, and the numbers of the steps before it; sorted. Schedules are alike if they
+/// have the same steps in another order. Tags count between hosts only: those inside a host
+/// may be numbered after the host.
+std::vector<std::uint64_t> traits_of(const Machine& machine, const RankProgram& rank, int own_host,
+                                     Symmetry symmetry, int k) {
+  const auto mix = [](std::uint64_t hash, std::uint64_t value) {
+    hash = (hash ^ value) * 0xd1342543de82ef95u;
+    return hash ^ (hash >> 32);
+  };
+  const Program& program = *rank.program;
+  std::vector<std::uint64_t> traits(program.ops.size());  // first, the sums over the steps before
+  for (StepId step = 0; step < program.ops.size(); ++step) {
+    const Program::Op& op = program.ops[step];
+    std::uint64_t trait = mix(mix(traits[step], op.bytes), static_cast<std::uint64_t>(op.kind));
+    trait = mix(trait, op.waits_for);
+    if (op.kind != StepKind::kReduce && op.kind != StepKind::kCopy) {
+      const int peer = rank.peers[op.peer];
+      if (machine.host_of(peer) != own_host) trait = mix(trait, op.tag);
+      trait = mix(trait, static_cast<std::uint64_t>(moved(machine, symmetry, peer, k)));
+    }
+    traits[step] = trait;
+    for (const StepId next : program.after(step)) traits[next] += mix(trait, 1);
+  }
+  std::sort(traits.begin(), traits.end());
+  return traits;
+}
+
+/// By how much is_alike() moves the hosts.
+std::set<int> moves_of(const Machine& machine, Symmetry symmetry) {
+  constexpr int kAll = 64;
+  std::set<int> moves;
+  for (int k = 1; k < std::min(machine.hosts, kAll); ++k) moves.insert(k);
+  if (machine.hosts <= kAll) return moves;
+  moves = {1, machine.hosts / 3};
+  for (int k = 1; symmetry == Symmetry::kMirror && k < machine.hosts; k *= 2) moves.insert(k);
+  return moves;
+}
+
+}  // namespace
+
+std::string_view to_string(Symmetry symmetry) {
+  switch (symmetry) {
+    case Symmetry::kNone:
+      return "all ranks";
+    case Symmetry::kTurn:
+    case Symmetry::kMirror:
+      return "one host for all";
+  }
+  return "";
+}
+
+int moved(const Machine& machine, Symmetry symmetry, int rank, int k) {
+  const int host = machine.host_of(rank);
+  const int local_rank = rank % machine.ranks_per_host;
+  switch (symmetry) {
+    case Symmetry::kTurn:
+      return (host + k) % machine.hosts * machine.ranks_per_host + local_rank;
+    case Symmetry::kMirror:
+      return (host ^ k) * machine.ranks_per_host + local_rank;
+    case Symmetry::kNone:
+      break;
+  }
+  return rank;
+}
+
+Result<Played> play(const Machine& machine, const ScheduleOf& schedule_of, Widths widths,
+                    Symmetry symmetry) {
+  return Player(machine, symmetry).run(schedule_of, widths);
+}
+
+bool is_alike(const Machine& machine, const ScheduleOf& schedule_of, Widths widths,
+              Symmetry symmetry) {
+  const bool is_power = (machine.hosts & (machine.hosts - 1)) == 0;
+  if (!machine.is_uniform() || (symmetry == Symmetry::kMirror && !is_power)) return false;
+  for (int rank = 0; rank < machine.ranks_per_host; ++rank) {
+    const RankProgram first = compile(schedule_of(rank), widths);
+    for (const int k : moves_of(machine, symmetry)) {
+      const int other = moved(machine, symmetry, rank, k);
+      if (traits_of(machine, first, 0, symmetry, k) !=
+          traits_of(machine, compile(schedule_of(other), widths), machine.host_of(other), symmetry,
+                    0))
+        return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace kolo::simulate
