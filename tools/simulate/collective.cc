@@ -69,18 +69,23 @@ std::set<std::uint64_t> blocks_of(const Machine& machine, const Schedule& one) {
   return blocks;
 }
 
-/// A call of a few bytes more under which hosts are alike.
+/// The least call of up to twice as many bytes under which hosts are alike, if one is found.
 std::optional<std::pair<Call, Symmetry>> evened(const Machine& machine, const Call& call,
                                                 const Schedule& one) {
   if (call.kind != OperationKind::kAllreduce || !machine.is_uniform()) return std::nullopt;
+  std::set<std::uint64_t> sizes;
   for (const std::uint64_t blocks : blocks_of(machine, one))
     for (const std::uint64_t granule : {std::uint64_t{1}, kCacheLineElements}) {
       const std::uint64_t parts = static_cast<std::uint64_t>(machine.ranks()) * blocks * granule;
-      Call even = call;
-      even.bytes = round_up(call.bytes, parts * size_of(call.type));
-      if (const auto symmetry = symmetry_of(machine, schedules_of(machine, even), even))
-        return std::pair(even, *symmetry);
+      sizes.insert(round_up(call.bytes, parts * size_of(call.type)));
     }
+  for (const std::uint64_t bytes : sizes) {
+    if (bytes > 2 * call.bytes) break;
+    Call even = call;
+    even.bytes = bytes;
+    if (const auto symmetry = symmetry_of(machine, schedules_of(machine, even), even))
+      return std::pair(even, *symmetry);
+  }
   return std::nullopt;
 }
 

@@ -17,6 +17,8 @@ struct Link {
   double latency_us = 0;
   double overhead_us = 0;
   double gigabytes_per_second = 0;
+  /// Bytes that pass at once after a rest, as virtual machines' cards and traffic shapers let them.
+  std::uint64_t burst_bytes = 0;
 };
 
 struct Machine {

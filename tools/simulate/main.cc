@@ -99,7 +99,8 @@ nlohmann::json to_json(const Machine& machine) {
   const auto link = [](const Link& of) {
     return nlohmann::json{{"latency_us", of.latency_us},
                           {"overhead_us", of.overhead_us},
-                          {"GBps", of.gigabytes_per_second}};
+                          {"GBps", of.gigabytes_per_second},
+                          {"burst_bytes", of.burst_bytes}};
   };
   return {{"ranks_per_host", machine.ranks_per_host},
           {"across", link(machine.across)},

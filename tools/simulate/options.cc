@@ -87,6 +87,7 @@ struct Texts {
   std::uint64_t max_bytes = 64 << 20;
   double factor = 8;
   std::optional<double> latency, overhead, bandwidth;
+  std::uint64_t burst = 0;
 };
 
 template <class Value>
@@ -127,6 +128,10 @@ void add_machine(CLI::App& app, Texts& texts, Options& options) {
       ->transform(as_microseconds());
   app.add_option("--bandwidth", texts.bandwidth, "GB/s of a host's card, in each direction")
       ->check(rate);
+  app.add_option("--burst", texts.burst,
+                 "bytes that a rested card lets through at once: a shaper's token bucket")
+      ->transform(perf::as_bytes(0))
+      ->capture_default_str();
   app.add_option("--inside-latency", machine.inside.latency_us, "as --latency, inside a host")
       ->transform(as_microseconds())
       ->capture_default_str();
@@ -234,6 +239,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   across.latency_us = texts.latency.value_or(across.latency_us);
   across.overhead_us = texts.overhead.value_or(across.overhead_us);
   across.gigabytes_per_second = texts.bandwidth.value_or(across.gigabytes_per_second);
+  across.burst_bytes = texts.burst;
   for (const std::string& kind : texts.kinds) options.kinds.push_back(kKinds.at(kind));
   options.type = kTypes.at(texts.type);
   for (auto size = static_cast<double>(texts.min_bytes);

@@ -31,7 +31,34 @@ class Queue {
   std::size_t head_ = 0;
 };
 
+/// One direction of a link, which serves one message after the other. A link with a burst is a
+/// token bucket: after a rest it lets so many bytes through at once.
+class Lane {
+ public:
+  explicit Lane(const Link& link)
+      : us_per_byte_(1e-3 / link.gigabytes_per_second),
+        burst_us_(static_cast<double>(link.burst_bytes) * us_per_byte_) {}
+
+  /// When the last byte leaves of a message that is ready `now`.
+  double send(double now, std::uint64_t bytes) {
+    filled_ = std::max(now - burst_us_, filled_) + static_cast<double>(bytes) * us_per_byte_;
+    return std::max(now, filled_);
+  }
+  /// When the last byte is through of a message whose last byte comes `now`, the others before.
+  double take(double now, std::uint64_t bytes) {
+    filled_ = std::max(now - burst_us_, filled_ + static_cast<double>(bytes) * us_per_byte_);
+    return std::max(now, filled_);
+  }
+
+ private:
+  double us_per_byte_;
+  double burst_us_;
+  double filled_ = -std::numeric_limits<double>::infinity();  ///< when the bytes so far are through
+};
+
 struct Rank {
+  explicit Rank(const Link& inside) : out(inside), in(inside) {}
+
   RankProgram code;
   std::vector<std::pair<int, std::uint32_t>> index_of;  ///< peers and their indices, by peer
   std::vector<std::uint32_t> waits_for;                 ///< by step
@@ -39,11 +66,13 @@ struct Rank {
   Queue transfers, needed, idle;
   bool busy = false;
   std::size_t remaining = 0;
-  double out_free = 0, in_free = 0;  ///< links to ranks of its host
+  Lane out, in;  ///< to and from ranks of its host
 };
 
 struct Host {
-  double out_free = 0, in_free = 0;
+  explicit Host(const Link& across) : out(across), in(across) {}
+
+  Lane out, in;
   double memory_free = 0;
 };
 
@@ -137,7 +166,9 @@ std::string_view name_of(StepKind kind) {
 class Player {
  public:
   Player(const Machine& machine, Symmetry symmetry)
-      : machine_(machine), symmetry_(symmetry), hosts_(static_cast<std::size_t>(played_hosts())) {}
+      : machine_(machine),
+        symmetry_(symmetry),
+        hosts_(static_cast<std::size_t>(played_hosts()), Host(machine.across)) {}
 
   Result<Played> run(const ScheduleOf& schedule_of, Widths widths);
 
@@ -174,7 +205,8 @@ class Player {
 
 void Player::load(const ScheduleOf& schedule_of, Widths widths) {
   ProgramPool pool;
-  ranks_.resize(static_cast<std::size_t>(played_hosts() * machine_.ranks_per_host));
+  ranks_.assign(static_cast<std::size_t>(played_hosts() * machine_.ranks_per_host),
+                Rank(machine_.inside));
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
     rank.code = compile(schedule_of(static_cast<int>(r)), widths);
@@ -305,16 +337,14 @@ Status Player::post(std::uint32_t rank, StepId step) {
   }
   KOLO_ASSIGN(const StepId receive, find_receive(to, from, op));
   const Link& link = across ? machine_.across : machine_.inside;
-  double& free = across ? host_of(rank).out_free : ranks_[rank].out_free;
-  const double begin = std::max(now_, free);
-  free = begin + static_cast<double>(op.bytes) / (link.gigabytes_per_second * 1e3);
-  left_ = std::max(left_, free);
+  const double left = (across ? host_of(rank).out : ranks_[rank].out).send(now_, op.bytes);
+  left_ = std::max(left_, left);
   if (program_of(rank).after(step).empty()) {
     finish(rank, step);  // when does not matter to any other step
   } else {
-    push(free, Event::What::kLeft, rank, step, across);
+    push(left, Event::What::kLeft, rank, step, across);
   }
-  push(begin + varied(link.latency_us, rank, step, 1), Event::What::kComing, to, receive, across);
+  push(left + varied(link.latency_us, rank, step, 1), Event::What::kComing, to, receive, across);
   return {};
 }
 
@@ -353,11 +383,9 @@ Status Player::handle(const Event& event) {
       finish(rank, event.step());
       break;
     case Event::What::kComing: {
-      const Link& link = event.across ? machine_.across : machine_.inside;
-      double& free = event.across ? host_of(rank).in_free : ranks_[rank].in_free;
-      const auto bytes = static_cast<double>(program_of(rank).ops[event.step()].bytes);
-      free = std::max(now_, free) + bytes / (link.gigabytes_per_second * 1e3);
-      push(free, Event::What::kThere, rank, event.step(), event.across);
+      Lane& lane = event.across ? host_of(rank).in : ranks_[rank].in;
+      const double there = lane.take(now_, program_of(rank).ops[event.step()].bytes);
+      push(there, Event::What::kThere, rank, event.step(), event.across);
       return {};
     }
     case Event::What::kThere:

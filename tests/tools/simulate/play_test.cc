@@ -59,6 +59,14 @@ TEST(Play, RanksOfAHostShareItsLink) {
   EXPECT_DOUBLE_EQ(time_of_pairs(plain(2, 4)), 10 + 4 * kBytesUs);
 }
 
+TEST(Play, BurstPassesAtOnceAndOnlyAfterARest) {
+  Machine machine = plain(2);
+  machine.across.burst_bytes = 4 * kElements;
+  EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10);
+  machine.ranks_per_host = 4;
+  EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10 + 3 * kBytesUs);
+}
+
 TEST(Play, RanksOfAHostDoNotShareTheirLinksInsideIt) {
   Machine machine = plain(1, 4);
   machine.inside = {.latency_us = 2, .gigabytes_per_second = 1};
