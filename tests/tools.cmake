@@ -198,10 +198,7 @@ set_tests_properties(gpu_check PROPERTIES TIMEOUT 120 LABELS "tools")
 kolo_add_test(simulate_tests LABELS inprocess COMPUTES SOURCES
   tools/simulate/collective_test.cc
   tools/simulate/play_test.cc
-  ${PROJECT_SOURCE_DIR}/tools/simulate/collective.cc
-  ${PROJECT_SOURCE_DIR}/tools/simulate/machine.cc
-  ${PROJECT_SOURCE_DIR}/tools/simulate/play.cc
-  ${PROJECT_SOURCE_DIR}/tools/simulate/program.cc)
+  LIBRARIES kolo_simulate_objects)
 add_test(NAME simulate_json COMMAND sh -c "\"$0\" --hosts 2,4 --json | python3 -m json.tool"
   $<TARGET_FILE:kolo-simulate>)
 set_tests_properties(simulate_json PROPERTIES TIMEOUT 60 LABELS "tools"

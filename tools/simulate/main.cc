@@ -8,9 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <new>
 #include <string>
 #include <vector>

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -47,6 +48,8 @@ collective, algorithm, size, played (B), time_us, busbw_GBps, of_best, price_us
 size.
 
 exit status: 0; 1 where something could not be played; 2 after wrong options.)";
+
+constexpr int kMostRanks = 32768;
 
 using Kinds = std::map<std::string, OperationKind>;
 const Kinds kKinds = {{"allreduce", OperationKind::kAllreduce},
@@ -114,7 +117,7 @@ void add_machine(CLI::App& app, Texts& texts, Options& options) {
   const auto rate = perf::number_within(1e-6, 1e6);
   app.add_option("--hosts", options.hosts, "hosts; several numbers: one machine after the other")
       ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 15))
+      ->check(CLI::Range(1, kMostRanks))
       ->default_val(std::vector<int>{2});
   app.add_option("--ranks-per-host", machine.ranks_per_host, "ranks on each host")
       ->check(CLI::Range(1, 256))
@@ -197,6 +200,9 @@ void refuse(const Options& options, const Texts& texts) {
       throw CLI::ValidationError("--slow-rank",
                                  fmt::format("{} hosts of {} have no rank {}", hosts,
                                              machine.ranks_per_host, machine.slow_rank));
+    if (machine.ranks() > kMostRanks)
+      throw CLI::ValidationError("--hosts", fmt::format("{} hosts of {} are more than {} ranks",
+                                                        hosts, machine.ranks_per_host, kMostRanks));
     if (machine.ranks() < 2)
       throw CLI::ValidationError("--hosts", "one host of one rank has nobody to send to");
     const auto apply = algorithms_of(machine);

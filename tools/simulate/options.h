@@ -3,7 +3,9 @@
 
 #include "tools/simulate/collective.h"
 
+#include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace kolo::simulate {

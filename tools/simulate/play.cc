@@ -1,12 +1,11 @@
 #include "tools/simulate/play.h"
 
 #include "runtime/base/check.h"
+#include "tools/simulate/events.h"
 
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 
 namespace kolo::simulate {
@@ -74,63 +73,6 @@ struct Host {
 
   Lane out, in;
   double memory_free = 0;
-};
-
-/// Either a rank's core has ended a step, or its message has gone or is coming. The order of events
-/// of one time depends on nothing that differs between hosts.
-struct Event {
-  enum class What : std::uint8_t { kCore, kLeft, kComing, kThere };
-
-  double at = 0;
-  std::uint64_t order = 0;  ///< What, the rank on its host, and the step
-  std::uint32_t rank = 0;
-  bool across = false;  ///< the message comes from another host
-
-  What what() const { return static_cast<What>(order >> 48); }
-  StepId step() const { return static_cast<StepId>(order); }
-  bool before(const Event& other) const {
-    if (at != other.at) return at < other.at;
-    return order != other.order ? order < other.order : rank < other.rank;
-  }
-};
-
-/// The first event comes out first. A heap of four children a node: half as many cache misses as
-/// std::priority_queue.
-class Events {
- public:
-  bool empty() const { return heap_.empty(); }
-
-  void push(const Event& event) {
-    std::size_t at = heap_.size();
-    heap_.push_back(event);
-    for (; at > 0 && event.before(heap_[(at - 1) / kChildren]); at = (at - 1) / kChildren)
-      heap_[at] = heap_[(at - 1) / kChildren];
-    heap_[at] = event;
-  }
-
-  Event pop() {
-    const Event first = heap_.front();
-    const Event last = heap_.back();
-    heap_.pop_back();
-    if (heap_.empty()) return first;
-    std::size_t at = 0;
-    for (;;) {
-      const std::size_t begin = at * kChildren + 1;
-      const std::size_t end = std::min(begin + kChildren, heap_.size());
-      std::size_t least = begin;
-      for (std::size_t child = begin + 1; child < end; ++child)
-        if (heap_[child].before(heap_[least])) least = child;
-      if (begin >= heap_.size() || !heap_[least].before(last)) break;
-      heap_[at] = heap_[least];
-      at = least;
-    }
-    heap_[at] = last;
-    return first;
-  }
-
- private:
-  static constexpr std::size_t kChildren = 4;
-  std::vector<Event> heap_;
 };
 
 /// From 0 to 1, always the same for the same numbers.
@@ -434,92 +376,11 @@ Result<Played> Player::run(const ScheduleOf& schedule_of, Widths widths) {
   return played;
 }
 
-/// What a rank does once its peers' hosts are moved by `k`: a number for each step, made of what it
-/// moves, with whom, and the numbers of the steps before it; sorted. Schedules are alike if they
-/// have the same steps in another order. Tags count between hosts only: those inside a host
-/// may be numbered after the host.
-std::vector<std::uint64_t> traits_of(const Machine& machine, const RankProgram& rank, int own_host,
-                                     Symmetry symmetry, int k) {
-  const auto mix = [](std::uint64_t hash, std::uint64_t value) {
-    hash = (hash ^ value) * 0xd1342543de82ef95u;
-    return hash ^ (hash >> 32);
-  };
-  const Program& program = *rank.program;
-  std::vector<std::uint64_t> traits(program.ops.size());  // first, the sums over the steps before
-  for (StepId step = 0; step < program.ops.size(); ++step) {
-    const Program::Op& op = program.ops[step];
-    std::uint64_t trait = mix(mix(traits[step], op.bytes), static_cast<std::uint64_t>(op.kind));
-    trait = mix(trait, op.waits_for);
-    if (op.kind != StepKind::kReduce && op.kind != StepKind::kCopy) {
-      const int peer = rank.peers[op.peer];
-      if (machine.host_of(peer) != own_host) trait = mix(trait, op.tag);
-      trait = mix(trait, static_cast<std::uint64_t>(moved(machine, symmetry, peer, k)));
-    }
-    traits[step] = trait;
-    for (const StepId next : program.after(step)) traits[next] += mix(trait, 1);
-  }
-  std::sort(traits.begin(), traits.end());
-  return traits;
-}
-
-/// By how much is_alike() moves the hosts.
-std::set<int> moves_of(const Machine& machine, Symmetry symmetry) {
-  constexpr int kAll = 64;
-  std::set<int> moves;
-  for (int k = 1; k < std::min(machine.hosts, kAll); ++k) moves.insert(k);
-  if (machine.hosts <= kAll) return moves;
-  moves = {1, machine.hosts / 3};
-  for (int k = 1; symmetry == Symmetry::kMirror && k < machine.hosts; k *= 2) moves.insert(k);
-  return moves;
-}
-
 }  // namespace
-
-std::string_view to_string(Symmetry symmetry) {
-  switch (symmetry) {
-    case Symmetry::kNone:
-      return "all ranks";
-    case Symmetry::kTurn:
-    case Symmetry::kMirror:
-      return "one host for all";
-  }
-  return "";
-}
-
-int moved(const Machine& machine, Symmetry symmetry, int rank, int k) {
-  const int host = machine.host_of(rank);
-  const int local_rank = rank % machine.ranks_per_host;
-  switch (symmetry) {
-    case Symmetry::kTurn:
-      return (host + k) % machine.hosts * machine.ranks_per_host + local_rank;
-    case Symmetry::kMirror:
-      return (host ^ k) * machine.ranks_per_host + local_rank;
-    case Symmetry::kNone:
-      break;
-  }
-  return rank;
-}
 
 Result<Played> play(const Machine& machine, const ScheduleOf& schedule_of, Widths widths,
                     Symmetry symmetry) {
   return Player(machine, symmetry).run(schedule_of, widths);
-}
-
-bool is_alike(const Machine& machine, const ScheduleOf& schedule_of, Widths widths,
-              Symmetry symmetry) {
-  const bool is_power = (machine.hosts & (machine.hosts - 1)) == 0;
-  if (!machine.is_uniform() || (symmetry == Symmetry::kMirror && !is_power)) return false;
-  for (int rank = 0; rank < machine.ranks_per_host; ++rank) {
-    const RankProgram first = compile(schedule_of(rank), widths);
-    for (const int k : moves_of(machine, symmetry)) {
-      const int other = moved(machine, symmetry, rank, k);
-      if (traits_of(machine, first, 0, symmetry, k) !=
-          traits_of(machine, compile(schedule_of(other), widths), machine.host_of(other), symmetry,
-                    0))
-        return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace kolo::simulate

@@ -9,26 +9,13 @@
 
 #include "tools/simulate/machine.h"
 #include "tools/simulate/program.h"
+#include "tools/simulate/symmetry.h"
 
 #include <kolo/error.h>
 
-#include <functional>
+#include <cstdint>
 
 namespace kolo::simulate {
-
-/// A rank's schedule. All ranks' together must be one collective.
-using ScheduleOf = std::function<Schedule(int rank)>;
-
-/// Moves of hosts under which all schedules may stay alike. Then one host stands for all of them.
-enum class Symmetry : std::uint8_t {
-  kNone,    ///< all ranks are played
-  kTurn,    ///< host h becomes h + k, modulo the hosts: rings, pairwise exchange
-  kMirror,  ///< host h becomes h XOR k, for a power of two of hosts: halving and doubling
-};
-std::string_view to_string(Symmetry symmetry);
-
-/// `rank` after its host has been moved by `k`.
-int moved(const Machine& machine, Symmetry symmetry, int rank, int k);
 
 struct Played {
   double us = 0;            ///< until the last rank has ended
@@ -39,9 +26,5 @@ struct Played {
 /// and the step. Precondition unless `symmetry` is kNone: the machine is uniform, and is_alike().
 Result<Played> play(const Machine& machine, const ScheduleOf& schedule_of, Widths widths,
                     Symmetry symmetry = Symmetry::kNone);
-
-/// Whether moved hosts have moved schedules: every move of up to 64 hosts, some of more hosts.
-bool is_alike(const Machine& machine, const ScheduleOf& schedule_of, Widths widths,
-              Symmetry symmetry);
 
 }  // namespace kolo::simulate
