@@ -17,10 +17,10 @@ namespace kolo::simulate {
 
 struct Call {
   OperationKind kind = OperationKind::kAllreduce;
-  /// Of each rank. Of an allgather and a reduce-scatter: all ranks' parts together.
+  /// Each rank's; for an allgather and a reduce-scatter all ranks' parts together.
   std::uint64_t bytes = 0;
   DataType type = DataType::kFloat32;
-  std::optional<Algorithm> algorithm = {};  ///< of an all-reduce; nothing: kolo's choice
+  std::optional<Algorithm> algorithm = {};  ///< an all-reduce's; nothing: kolo's choice
 };
 
 struct Time {

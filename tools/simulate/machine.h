@@ -29,7 +29,7 @@ struct Machine {
   /// Messages between two ranks of a host. Each rank has the bandwidth, in each direction.
   Link inside = {.latency_us = 0.3, .overhead_us = 0.1, .gigabytes_per_second = 8};
   double core_gigabytes_per_second = 20;     ///< what a rank's sums and copies read and write
-  double memory_gigabytes_per_second = 200;  ///< the same of all ranks of a host together
+  double memory_gigabytes_per_second = 200;  ///< sums and copies of all ranks of a host together
   std::size_t window_bytes = 4 << 20;        ///< HostWindow::slot_bytes()
   /// A rank whose core takes `slow_factor` times as long for all it does; -1: none.
   int slow_rank = -1;

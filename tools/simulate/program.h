@@ -24,7 +24,7 @@ struct Program {
     std::uint32_t peer = 0;  ///< index into the rank's peers
     std::uint32_t tag = 0;
     std::uint32_t waits_for = 0;  ///< dependencies, and the arrival of a message
-    std::uint64_t bytes = 0;      ///< of a message; of a sum or copy: all that it reads and writes
+    std::uint64_t bytes = 0;      ///< length of a message; all that a sum or copy reads and writes
     friend bool operator==(const Op&, const Op&) = default;
   };
   /// A receive or wait.

@@ -15,7 +15,7 @@ using ::testing::Test;
 
 constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr std::uint64_t kElements = 1'000'000;
-constexpr double kBytesUs = 4.0 * kElements / 1e3;  ///< of kElements floats at 1 GB/s
+constexpr double kBytesUs = 4.0 * kElements / 1e3;  ///< kElements floats at 1 GB/s
 
 /// Messages between hosts alone take time: 10 us, and 1 ns a byte.
 Machine plain(int hosts, int ranks_per_host = 1) {
