@@ -31,8 +31,8 @@ struct Time {
   std::uint64_t steps = 0;
 };
 
-/// Steps that are played at most: beyond, a call takes more than a minute.
-inline constexpr std::uint64_t kMostSteps = 100'000'000;
+/// Steps that are played at most: they take about a minute.
+inline constexpr std::uint64_t kMostSteps = 90'000'000;
 
 /// Plays all ranks, or one host for all where that is exact. Where neither the size nor the number
 /// of ranks allows this, an all-reduce is played with as many more bytes as make all messages
