@@ -194,6 +194,15 @@ set_tests_properties(flight_recorders PROPERTIES TIMEOUT 240 LABELS "tools;ucx" 
 add_test(NAME gpu_check COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/gpu_check_test
   --tool ${PROJECT_SOURCE_DIR}/tools/gpu_check)
 set_tests_properties(gpu_check PROPERTIES TIMEOUT 120 LABELS "tools")
+# kolo-simulate: its parts, and what it prints.
+kolo_add_test(simulate_tests LABELS inprocess COMPUTES SOURCES
+  tools/simulate/collective_test.cc
+  tools/simulate/play_test.cc
+  LIBRARIES kolo_simulate_objects)
+add_test(NAME simulate_json COMMAND sh -c "\"$0\" --hosts 2,4 --json | python3 -m json.tool"
+  $<TARGET_FILE:kolo-simulate>)
+set_tests_properties(simulate_json PROPERTIES TIMEOUT 60 LABELS "tools"
+  PASS_REGULAR_EXPRESSION "\"algorithm\": \"double_tree\"")
 # What programs say of arguments that cannot be meant.
 add_test(NAME refusals COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/refusals_test
   --build ${PROJECT_BINARY_DIR})

@@ -44,16 +44,6 @@ std::size_t pieces_of_a_slot(OperationKind kind, const HostLayout& layout) {
   return static_cast<std::size_t>(layout.size());
 }
 
-Network network_of(const Resources& resources, const Policy& policy) {
-  const std::size_t least =
-      kTwoLevelWindowShare * static_cast<std::size_t>(resources.layout.most_on_a_host());
-  const std::size_t shared = resources.slot_bytes_over_hosts;
-  return {.layout = resources.layout,
-          .inside = policy.inside,
-          .across = policy.across,
-          .window_bytes = shared >= least ? shared : 0};
-}
-
 std::size_t summed_bytes(const CallShape& call, const Resources& resources, std::uint64_t bytes) {
   const std::size_t block = bytes < kLargeSum ? kSummedBlock : kLargeSummedBlock;
   const std::size_t lists = offset_list_bytes(call.tensors, resources.slot_bytes);
@@ -94,6 +84,16 @@ std::string_view to_string(CarrierKind carrier) {
       return "nccl";
   }
   return "";
+}
+
+Network network_of(const Resources& resources, const Policy& policy) {
+  const std::size_t least =
+      kTwoLevelWindowShare * static_cast<std::size_t>(resources.layout.most_on_a_host());
+  const std::size_t shared = resources.slot_bytes_over_hosts;
+  return {.layout = resources.layout,
+          .inside = policy.inside,
+          .across = policy.across,
+          .window_bytes = shared >= least ? shared : 0};
 }
 
 double partial_width(const CallShape& call) {

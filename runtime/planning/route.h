@@ -88,6 +88,9 @@ struct Route {
   bool network_is_direct = false;
 };
 
+/// What the prices of all-reduces depend on. The windows count only if they are large enough.
+Network network_of(const Resources& resources, const Policy& policy);
+
 /// Preconditions: the kind moves data; `counts` as the kind needs them.
 Route route(const CallShape& call, const Resources& resources, const Policy& policy);
 
