@@ -184,6 +184,81 @@ TEST(Controllers, TakeFewMessagesOfEachRankThroughATree) {
   }
 }
 
+// --- Three ranks in a row.
+
+constexpr int kLast = 2;
+
+class Chain : public testing::Test {
+ protected:
+  Chain() {
+    for (int rank = 0; rank <= kLast; ++rank) submit(rank, "cached");
+    members_.settle();
+    for (int rank = 0; rank <= kLast; ++rank) EXPECT_EQ(taken(rank), 1U);
+  }
+
+  void submit(int rank, const std::string& name, OperationKind kind = OperationKind::kAllreduce) {
+    members_.submit(rank, name, {.kind = kind});
+    members_.announce(rank);
+  }
+  /// What the rank between has sent to rank 0 since the last call.
+  std::vector<MessageKind> sent() {
+    std::vector<MessageKind> kinds;
+    while (members_.links().contains({1, 0})) {
+      const std::string& bytes = members_.links().at({1, 0}).front();
+      kinds.push_back(ControlPlane::parse(std::as_bytes(std::span(bytes)))->kind);
+      members_.deliver({1, 0});
+    }
+    return kinds;
+  }
+  std::size_t taken(int rank) {
+    std::vector<Agreed> agreed;
+    return members_.controller(rank).take_agreed(agreed) ? agreed.size() : 0;
+  }
+
+  Members members_{{0, 0, 0}, 1};
+};
+
+TEST_F(Chain, HoldsBitsUntilAllHaveThemOrTimeHasPassed) {
+  submit(1, "cached");
+  members_.go_on(1, kEarly);
+  EXPECT_THAT(sent(), testing::IsEmpty());
+  EXPECT_TRUE(members_.controller(1).next_announcement().has_value());
+  members_.go_on(1, kLate);
+  EXPECT_THAT(sent(), testing::ElementsAre(MessageKind::kReadyOf));
+  EXPECT_FALSE(members_.controller(1).next_announcement().has_value());
+}
+
+TEST_F(Chain, KeepsTheOrderOfARanksMessages) {
+  submit(kLast, "cached");
+  submit(kLast, "new");
+  members_.deliver({kLast, 1});
+  members_.deliver({kLast, 1});
+  members_.go_on(1, kEarly);
+  EXPECT_THAT(sent(), testing::ElementsAre(MessageKind::kReadyOf, MessageKind::kRequests));
+  submit(0, "cached");
+  submit(1, "cached");
+  members_.settle();
+  EXPECT_EQ(taken(kLast), 1U);
+
+  submit(kLast, "newer");
+  submit(kLast, "cached");
+  members_.deliver({kLast, 1});
+  members_.deliver({kLast, 1});
+  members_.go_on(1, kLate);
+  EXPECT_THAT(sent(), testing::ElementsAre(MessageKind::kRequests, MessageKind::kReadyOf));
+}
+
+TEST_F(Chain, WaitsForNobodyWhereARankHasJoined) {
+  submit(kLast, kJoinName, OperationKind::kJoin);
+  members_.settle();
+  submit(0, "cached");
+  submit(1, "cached");
+  members_.settle();
+  EXPECT_EQ(taken(0), 1U);
+  EXPECT_EQ(taken(1), 1U);
+  EXPECT_EQ(taken(kLast), 1U) << "zeros";
+}
+
 // --- Random programs.
 
 /// Trains for some epochs, with different numbers of steps, and joins after each.
@@ -251,7 +326,7 @@ class Program {
     const auto epoch = static_cast<std::size_t>(rank.epoch);
     const auto steps_of = [&](int of) { return ranks_[static_cast<std::size_t>(of)].steps[epoch]; };
     std::vector<std::pair<std::string, Signature>>& calls = rank.to_submit;
-    const bool joins = rank.step == steps_of(index);
+    bool joins = rank.step == steps_of(index);
     for (int tensor = 0; tensor < 5 && !joins; ++tensor) {
       // Some change their shape at times, so they are announced in full.
       calls.emplace_back("t" + std::to_string(tensor),
@@ -260,13 +335,15 @@ class Program {
     }
     // A call by two ranks, for which they do not wait.
     const auto [a, b] = pairs_[epoch][static_cast<std::size_t>(rank.step)];
-    if ((index == a || index == b) && std::min(steps_of(a), steps_of(b)) >= rank.step) {
+    if ((index == a || index == b) && std::min(steps_of(a), steps_of(b)) > rank.step) {
       Signature set{.kind = OperationKind::kAddProcessSet, .root = kByItsRanks, .shape = {a}};
       if (a != b) set.shape.push_back(b);
       calls.emplace_back("set " + std::to_string(rank.epoch) + "." + std::to_string(rank.step),
                          set);
     }
     dice_.shuffle(calls);
+    // Some do not wait for their last tensors before they join.
+    joins |= rank.step + 1 == steps_of(index) && dice_.one_in(2);
     if (joins) calls.insert(calls.begin(), {kJoinName, {.kind = OperationKind::kJoin}});
     rank.has_joined = joins;
     ++rank.step;
