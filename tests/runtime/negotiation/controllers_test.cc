@@ -5,6 +5,7 @@
 #include "tests/support/dice.h"
 #include "tests/support/manual_transport.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -248,6 +249,26 @@ TEST_F(Chain, KeepsTheOrderOfARanksMessages) {
   EXPECT_THAT(sent(), testing::ElementsAre(MessageKind::kRequests, MessageKind::kReadyOf));
 }
 
+TEST_F(Chain, LetsNoJoinOvertakeACallThatGoesToRankZeroDirectly) {
+  const Signature set{
+      .kind = OperationKind::kAddProcessSet, .root = kByItsRanks, .shape = {1, kLast}};
+  for (const int rank : {1, kLast}) {
+    members_.submit(rank, "set", set);
+    members_.announce(rank);
+  }
+  submit(kLast, kJoinName, OperationKind::kJoin);
+  members_.deliver({kLast, 1});
+  members_.go_on(1, kEarly);
+  EXPECT_THAT(sent(), testing::ElementsAre(MessageKind::kRequests, MessageKind::kRequests));
+  members_.settle();
+  for (int rank = 0; rank <= kLast; ++rank) {
+    std::vector<Agreed> agreed;
+    ASSERT_TRUE(members_.controller(rank).take_agreed(agreed));
+    ASSERT_EQ(agreed.size(), 1U);
+    EXPECT_FALSE(agreed[0].response->error) << agreed[0].response->error->message;
+  }
+}
+
 TEST_F(Chain, WaitsForNobodyWhereARankHasJoined) {
   submit(kLast, kJoinName, OperationKind::kJoin);
   members_.settle();
@@ -273,7 +294,7 @@ class Program {
     for (int epoch = 0; epoch < kEpochs; ++epoch) {
       for (Rank& rank : ranks_) rank.steps.push_back(number(0, kSteps));
       pairs_.emplace_back();
-      for (int step = 0; step <= kSteps; ++step)
+      for (std::size_t i = 0; i < (kSteps + 1) * kPairs; ++i)
         pairs_.back().emplace_back(std::minmax({number(0, ranks - 1), number(0, ranks - 1)}));
     }
   }
@@ -301,6 +322,7 @@ class Program {
  private:
   static constexpr int kEpochs = 3;
   static constexpr int kSteps = 6;
+  static constexpr std::size_t kPairs = 4;  ///< in each step
 
   struct Rank {
     std::vector<int> steps;  ///< by epoch
@@ -333,13 +355,13 @@ class Program {
                          Signature{.shape = {1 + rank.step * tensor / 8}});
       rank.waits_for.insert(calls.back().first);
     }
-    // A call by two ranks, for which they do not wait.
-    const auto [a, b] = pairs_[epoch][static_cast<std::size_t>(rank.step)];
-    if ((index == a || index == b) && std::min(steps_of(a), steps_of(b)) > rank.step) {
+    // Calls by two ranks, for which they do not wait.
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      const auto [a, b] = pairs_[epoch][static_cast<std::size_t>(rank.step) * kPairs + i];
+      if ((index != a && index != b) || std::min(steps_of(a), steps_of(b)) <= rank.step) continue;
       Signature set{.kind = OperationKind::kAddProcessSet, .root = kByItsRanks, .shape = {a}};
       if (a != b) set.shape.push_back(b);
-      calls.emplace_back("set " + std::to_string(rank.epoch) + "." + std::to_string(rank.step),
-                         set);
+      calls.emplace_back(fmt::format("set {}.{}.{}", rank.epoch, rank.step, i), set);
     }
     dice_.shuffle(calls);
     // Some do not wait for their last tensors before they join.
@@ -381,7 +403,7 @@ class Program {
   Dice dice_;
   std::unique_ptr<Members> members_;
   std::vector<Rank> ranks_;
-  std::vector<std::vector<std::pair<int, int>>> pairs_;  ///< by epoch and step: who adds a set
+  std::vector<std::vector<std::pair<int, int>>> pairs_;  ///< by epoch, of all steps: who adds a set
 };
 
 TEST(Controllers, AgreeInRandomPrograms) {
