@@ -201,7 +201,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
 foreach(degree 1 2)
   add_test(NAME cycle_tests_with_degree_${degree} COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR}
     $<TARGET_FILE:cycle_tests>
-    --gtest_filter=*Cache*:*Groups*:*Join*:Mismatch*:*Set*:Shutdown*:Timeout*:*TwoModes*:*Unnamed*:*World*)
+    --gtest_filter=*Cache*:*Groups*:*Join*:Mismatch*:*Set*:Shutdown*:Timeout*:*Unnamed*)
   set_tests_properties(cycle_tests_with_degree_${degree} PROPERTIES TIMEOUT 600 LABELS inprocess
     ENVIRONMENT "KOLO_CONTROL_DEGREE=${degree};UCX_MEM_MMAP_HOOK_MODE=none")
 endforeach()
