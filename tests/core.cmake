@@ -53,10 +53,13 @@ endforeach()
 kolo_add_mpi_test(mpi_bootstrap_of_a_user_of_mpi PROGRAM mpi_bootstrap_tests NP 2
   ARGS --user-starts-mpi)
 kolo_add_test(negotiation_tests LABELS inprocess SOURCES
+  runtime/negotiation/control_tree_test.cc
   runtime/negotiation/controller_test.cc
+  runtime/negotiation/controllers_test.cc
   runtime/negotiation/coordinator_test.cc
   runtime/negotiation/ready_slots_test.cc
   runtime/negotiation/slot_set_test.cc
+  runtime/negotiation/subtree_ready_test.cc
   runtime/negotiation/wire_test.cc
   runtime/submission/finite_check_test.cc
   runtime/fusion/fusion_plan_test.cc
@@ -194,6 +197,14 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/shutdown_test.cc
   runtime/cycle/rows_test.cc
   support/trace_file.cc)
+# The messages of small worlds through a tree, as those of large ones go.
+foreach(degree 1 2)
+  add_test(NAME cycle_tests_with_degree_${degree} COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR}
+    $<TARGET_FILE:cycle_tests>
+    --gtest_filter=*Cache*:*Groups*:*Join*:Mismatch*:*Set*:Shutdown*:Timeout*:*Unnamed*)
+  set_tests_properties(cycle_tests_with_degree_${degree} PROPERTIES TIMEOUT 600 LABELS inprocess
+    ENVIRONMENT "KOLO_CONTROL_DEGREE=${degree};UCX_MEM_MMAP_HOOK_MODE=none")
+endforeach()
 kolo_add_test(row_tests LABELS inprocess TIMEOUT 300 SOURCES
   runtime/cycle/moves_test.cc
   runtime/cycle/reduce_scatter_test.cc)

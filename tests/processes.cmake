@@ -109,7 +109,7 @@ add_executable(stress_probe)
 target_link_libraries(stress_probe PRIVATE stress_objects)
 set(stress_test ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/stress/stress_test
   --probe $<TARGET_FILE:stress_probe>)
-add_test(NAME stress COMMAND ${stress_test} --count 20)
+add_test(NAME stress COMMAND ${stress_test} --count 23)
 add_test(NAME stress_faults COMMAND ${stress_test} --faults --count 10)
 set_tests_properties(stress stress_faults PROPERTIES TIMEOUT 180 LABELS ucx RUN_SERIAL ON)
 # Several hosts made of namespaces, with real ssh, mpirun and Slurm on them; where this machine cannot

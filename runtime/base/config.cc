@@ -153,6 +153,9 @@ const std::vector<Spec>& specs() {
              "announced at once."),
       number("KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names", {0, 1 << 20}, kWorld,
              "Names whose negotiation is remembered; 0 switches it off."),
+      number("KOLO_CONTROL_DEGREE", &Config::control_degree, "ranks", {1, 1 << 20}, kWorld,
+             "To how many ranks a rank passes agreements on, and from how many it takes "
+             "announcements."),
       text("KOLO_TIMELINE", &Config::timeline, "path", {},
            "File for a timeline of this rank, for Perfetto; %r becomes the rank."),
       number("KOLO_TIMELINE_STEPS", &Config::timeline_steps, "switch", {0, 1}, kRank,

@@ -14,6 +14,16 @@ Status ControlPlane::send(int rank, MessageKind kind, std::string_view payload) 
                                  std::as_bytes(std::span(frame_)));
 }
 
+Status ControlPlane::send(const std::vector<int>& ranks, MessageKind kind,
+                          std::string_view payload) {
+  Status first;
+  for (const int rank : ranks) {
+    Status status = send(rank, kind, payload);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
 Status ControlPlane::send_to_others(MessageKind kind, std::string_view payload) {
   Status first;
   for (int rank = 0; rank < communicator_.size(); ++rank) {

@@ -10,15 +10,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kolo {
 
 enum class MessageKind : std::uint8_t {
-  kReady,      ///< rank → coordinator: cache slots that are ready (SlotSet)
-  kRequests,   ///< rank → coordinator: full requests (wire.proto)
-  kAgreed,     ///< coordinator → rank: cache slots to run, ascending (SlotSet)
-  kResponses,  ///< coordinator → rank: full responses (wire.proto)
-  kJoined,     ///< coordinator → rank: who has joined, after how many ordered calls (Controller)
+  // Towards the coordinator and from it, through ranks between (ControlTree).
+  kReady,      ///< cache slots that the sender and all ranks below it are ready for (SlotSet)
+  kReadyOf,    ///< cache slots that some ranks are ready for, by rank (SlotSet)
+  kRequests,   ///< full requests (wire.proto)
+  kAgreed,     ///< cache slots to run, ascending (SlotSet)
+  kResponses,  ///< full responses (wire.proto)
+  kJoined,     ///< who has joined, after how many ordered calls (Controller)
   kOffer,      ///< rank → rank: a message that it wants to send (PointToPoint)
   kAnswer,     ///< rank → rank: whether the offer was wanted (PointToPoint)
   kDoorbell,   ///< rank → rank: something has come in the control segment (Exchange)
@@ -35,6 +38,10 @@ struct Message {
   MessageKind kind = MessageKind::kReady;
   std::uint32_t communicator = 0;
   std::span<const std::byte> payload;
+
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+  }
 };
 
 class ControlPlane {
@@ -43,6 +50,8 @@ class ControlPlane {
       : transport_(transport), communicator_(communicator) {}
 
   Status send(int rank, MessageKind kind, std::string_view payload);
+  /// Tries all these ranks, and returns the first failure.
+  Status send(const std::vector<int>& ranks, MessageKind kind, std::string_view payload);
   /// Sends to every other rank. Tries all of them, and returns the first failure.
   Status send_to_others(MessageKind kind, std::string_view payload);
 

@@ -59,8 +59,8 @@ bool Cycle::step() {
   // transport: bytes and messages move
   moved |= services_.transport.progress();
   end_aborted_sets();
-  // negotiation: rank 0 tells all ranks what is ready everywhere
-  moved |= for_each_group([&](Group& group) { return group.decide(context_); });
+  // negotiation: rank 0 tells all ranks what is ready everywhere, ranks between pass on
+  moved |= for_each_group([&](Group& group) { return group.decide(context_, now); });
   // fusion: which tensors travel together
   moved |= for_each_group([&](Group& group) { return group.plan(context_); });
   // planning: a route for each operation, and its carrier

@@ -24,10 +24,6 @@ Error no_memory(const Entry& entry, const RowLayout& layout) {
                     to_string(entry.signature.kind), entry.name, to_string(layout.output_shape));
 }
 
-std::string_view text_of(const Message& message) {
-  return {reinterpret_cast<const char*>(message.payload.data()), message.payload.size()};
-}
-
 }  // namespace
 
 Group::Group(Communicator members, int partition, const RankServices& rank, Waker& waker,
@@ -166,11 +162,12 @@ bool Group::announce(CycleContext& context, Clock::time_point now) {
   return announced.ok() && *announced;
 }
 
-bool Group::decide(CycleContext& context) {
-  if (operations_.has_planned(SubmissionMode::kNegotiated) ||
-      operations_.running_of(SubmissionMode::kNegotiated) >= kBusyOperations)
+bool Group::decide(CycleContext& context, Clock::time_point now) {
+  const bool is_coordinator = communicator_.rank() == 0;
+  if (is_coordinator && (operations_.has_planned(SubmissionMode::kNegotiated) ||
+                         operations_.running_of(SubmissionMode::kNegotiated) >= kBusyOperations))
     return false;
-  auto decided = controller_.decide();
+  auto decided = is_coordinator ? controller_.decide() : controller_.pass_on(now);
   if (!decided.ok()) context.failures.note(std::move(decided).error());
   return decided.ok() && *decided;
 }
@@ -383,6 +380,7 @@ void Group::complete_entry(const Entry& entry, Status status, Outcome outcome) {
 Status Group::on_message(int rank, const Message& message) {
   switch (message.kind) {
     case MessageKind::kReady:
+    case MessageKind::kReadyOf:
     case MessageKind::kRequests:
     case MessageKind::kAgreed:
     case MessageKind::kResponses:
@@ -392,9 +390,9 @@ Status Group::on_message(int rank, const Message& message) {
     case MessageKind::kAnswer:
       return point_to_point_.on_message(rank, message);
     case MessageKind::kSlots:
-      return slots_.hear(rank, text_of(message));
+      return slots_.hear(rank, message.text());
     case MessageKind::kNcclId:
-      return nccl_.on_message(text_of(message));
+      return nccl_.on_message(message.text());
     case MessageKind::kCall:
       return audit_.on_question(rank, message);
     case MessageKind::kDoorbell:  // the next step looks by itself

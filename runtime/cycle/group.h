@@ -42,7 +42,7 @@ class Group {
   // --- The stages; each returns true if anything moved.
   bool drain(CycleContext& context);
   bool announce(CycleContext& context, Clock::time_point now);
-  bool decide(CycleContext& context);
+  bool decide(CycleContext& context, Clock::time_point now);
   bool plan(CycleContext& context);
   bool start(CycleContext& context);
   bool advance() { return operations_.advance(); }

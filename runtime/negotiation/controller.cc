@@ -38,9 +38,11 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       config_(config),
       log_(log),
       recorder_(recorder),
+      tree_(communicator, static_cast<int>(config.control_degree)),
       cache_(static_cast<std::uint32_t>(config.cache_capacity), communicator.size()),
       coordinator_(communicator.ranks(), communicator.suffix()),
-      ready_(communicator.size()) {}
+      ready_(communicator.size()),
+      below_(tree_.size()) {}
 
 void Controller::add(EntryPtr entry) {
   unannounced_bytes_ += entry->weight();
@@ -49,7 +51,7 @@ void Controller::add(EntryPtr entry) {
   waiting_.add(std::move(entry));
 }
 
-std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
+std::optional<Controller::Clock::time_point> Controller::next_batch() const {
   if (!waiting_.has_unannounced()) return std::nullopt;
   return waiting_.first_unannounced().submitted_at +
          std::chrono::microseconds(config_.batch_window_us);
@@ -59,7 +61,7 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   if (!waiting_.has_unannounced()) return false;
   const bool due = flush || flush_ || communicator_.size() == 1 ||
                    unannounced_bytes_ >= static_cast<std::uint64_t>(config_.batch_size) ||
-                   now >= *next_announcement();
+                   now >= *next_batch();
   if (!due) return false;
   SlotsBySteps slots;
   std::vector<Request> requests;
@@ -72,8 +74,8 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
       insert(slots, entry.step, *slot);
       ++counters_.cached;
     } else {
-      requests.push_back(
-          {entry.name, entry.signature, entry.absent, entry.splits, entry.complaint, entry.step});
+      requests.push_back({entry.name, entry.signature, entry.absent, entry.splits, entry.complaint,
+                          entry.step, communicator_.rank()});
       ++counters_.requests;
       if (records())
         entry.record = recorder_->submitted(recorded(entry, SubmissionMode::kNegotiated));
@@ -86,72 +88,28 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
     for (const SlotsOfStep& some : slots)
       recorder_->announced(communicator_.id(), some.step, trace_time(now), some.slots.words());
   }
-  KOLO_TRY(send_ready(slots, requests));
+  KOLO_TRY(send_ready(slots, std::move(requests), now));
   return true;
 }
 
-Status Controller::send_ready(const SlotsBySteps& slots, const std::vector<Request>& requests) {
-  if (is_coordinator()) {
-    const auto now = Clock::now();
-    KOLO_TRY(take_ready(0, slots, now));
-    return take_requests(0, requests, now);
-  }
-  if (!slots.empty()) {
-    ++counters_.messages;
-    KOLO_TRY(control_plane_.send(0, MessageKind::kReady, encode(slots)));
-  }
-  for (std::span<const Request> rest(requests); !rest.empty();) {
-    ++counters_.messages;
-    KOLO_TRY(control_plane_.send(0, MessageKind::kRequests, encode_first(rest)));
-  }
-  return {};
-}
-
-bool Controller::expects(int peer, MessageKind kind) const {
-  if (is_coordinator())
-    return peer != 0 && (kind == MessageKind::kReady || kind == MessageKind::kRequests);
-  return peer == 0 && (kind == MessageKind::kAgreed || kind == MessageKind::kResponses ||
-                       kind == MessageKind::kJoined);
-}
-
-Status Controller::on_message(int peer, const Message& message) {
-  if (expects(peer, message.kind)) {
-    SlotSet slots;
-    SlotsBySteps ready;
-    if (message.kind == MessageKind::kReady && decode(message.payload, cache_.size(), ready))
-      return take_ready(peer, ready, Clock::now());
-    if (message.kind == MessageKind::kRequests) {
-      KOLO_ASSIGN(const auto requests, decode_requests(message.payload));
-      return take_requests(peer, requests, Clock::now());
-    }
-    if (message.kind == MessageKind::kAgreed &&
-        SlotSet::decode(message.payload, cache_.size(), slots)) {
-      take_slots(slots);
-      return {};
-    }
-    if (message.kind == MessageKind::kResponses) {
-      KOLO_ASSIGN(auto responses, decode_responses(message.payload));
-      return take_responses(std::move(responses));
-    }
-    const auto joined = value_of<JoinedRank>(message.payload);
-    if (message.kind == MessageKind::kJoined && joined) {
-      joined_ = joined;
-      return {};
-    }
-  }
-  return KOLO_ERROR(kInternal,
-                    "rank {}: unexpected or malformed negotiation message {} from rank {}",
-                    communicator_.rank(), static_cast<int>(message.kind), peer);
-}
-
-Status Controller::take_ready(int rank, const SlotsBySteps& slots, Clock::time_point now) {
+Status Controller::take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) {
   Status status;
   for (const SlotsOfStep& some : slots) {
     some.slots.for_each([&](std::uint32_t slot) {
-      if (status.ok()) status = take_ready(rank, slot, some.step, now);
+      if (status.ok()) status = take_ready(ranks, slot, some.step, now);
     });
   }
   return status;
+}
+
+Status Controller::take_ready(Places ranks, std::uint32_t slot, std::uint64_t step,
+                              Clock::time_point now) {
+  const bool counts = coordinator_.idle() && !coordinator_.is_anyone_late() &&
+                      cache_.at(slot)->signature.group.empty();
+  if (counts && ready_.add(ranks, slot, step, now) == ReadySlots::Added::kYes) return {};
+  for (int i = 0; i < ranks.count; ++i)
+    KOLO_TRY(take_ready(tree_.rank_at(ranks.first + i), slot, step, now));
+  return {};
 }
 
 Status Controller::take_ready(int rank, std::uint32_t slot, std::uint64_t step,
@@ -162,7 +120,7 @@ Status Controller::take_ready(int rank, std::uint32_t slot, std::uint64_t step,
   if (!coordinator_.idle() || !known.signature.group.empty() ||
       coordinator_.is_late(rank, known.name))
     return take_ready_in_full(rank, slot, step, now);
-  switch (ready_.add(rank, slot, step, now)) {
+  switch (ready_.add({*tree_.place_of(rank)}, slot, step, now)) {
     case ReadySlots::Added::kYes:
       return {};
     case ReadySlots::Added::kOtherStep:
@@ -186,32 +144,54 @@ Status Controller::take_ready_in_full(int rank, std::uint32_t slot, std::uint64_
 Status Controller::hand_to_coordinator(std::uint32_t slot) {
   const auto partial = ready_.take_partial(slot);
   if (!partial) return {};
-  for (const int rank : partial->ranks)
-    KOLO_TRY(take_ready_in_full(rank, slot, partial->step, partial->since));
+  for (const int place : partial->places)
+    KOLO_TRY(take_ready_in_full(tree_.rank_at(place), slot, partial->step, partial->since));
   return {};
 }
 
-Status Controller::take_requests(int rank, const std::vector<Request>& requests,
-                                 Clock::time_point now) {
+Status Controller::take_requests(const std::vector<Request>& requests, Clock::time_point now) {
   for (const Request& request : requests) {
-    if (request.signature.kind == OperationKind::kJoin) {
-      for (const std::uint32_t slot : ready_.partial()) KOLO_TRY(hand_to_coordinator(slot));
-    } else if (ready_.has_partial()) {
-      const auto slot = cache_.find(request.name);
-      if (slot) KOLO_TRY(hand_to_coordinator(*slot));
+    if (request.rank >= communicator_.size()) {
+      return KOLO_ERROR(kInternal, "rank 0: a request for '{}' of rank {}{}, of {}", request.name,
+                        request.rank, communicator_.suffix(), communicator_.size());
     }
-    KOLO_TRY(coordinator_.ready(rank, request, now));
-    if (request.signature.kind == OperationKind::kJoin)
-      KOLO_TRY(note_join(rank, request.signature));
+    const bool is_by_some = is_by_its_ranks(request.signature);
+    if (is_by_some) ++announced_by_some_of_[request.rank];
+    if (request.after > 0 && request.after > announced_by_some_of_[request.rank]) {
+      early_joins_.push_back(request);
+      continue;
+    }
+    KOLO_TRY(take_request(request, now));
+    if (!is_by_some) continue;
+    const auto join =
+        std::find_if(early_joins_.begin(), early_joins_.end(), [&](const Request& early) {
+          return early.rank == request.rank && early.after == announced_by_some_of_[request.rank];
+        });
+    if (join == early_joins_.end()) continue;
+    const Request due = std::move(*join);
+    early_joins_.erase(join);
+    KOLO_TRY(take_request(due, now));
   }
   return {};
+}
+
+Status Controller::take_request(const Request& request, Clock::time_point now) {
+  const bool is_join = request.signature.kind == OperationKind::kJoin;
+  if (is_join) {
+    for (const std::uint32_t slot : ready_.partial()) KOLO_TRY(hand_to_coordinator(slot));
+  } else if (ready_.has_partial()) {
+    const auto slot = cache_.find(request.name);
+    if (slot) KOLO_TRY(hand_to_coordinator(*slot));
+  }
+  KOLO_TRY(coordinator_.ready(request.rank, request, now));
+  return is_join ? note_join(request.rank, request.signature) : Status();
 }
 
 Status Controller::note_join(int rank, const Signature& join) {
   const std::int64_t calls = join.shape.empty() ? 0 : join.shape.front();
   if (joined_ && joined_->calls <= calls) return {};
   joined_ = {.rank = rank, .calls = calls};
-  return control_plane_.send_to_others(MessageKind::kJoined, bytes_of(*joined_));
+  return tell_all(MessageKind::kJoined, bytes_of(*joined_), /*directly=*/false);
 }
 
 Result<bool> Controller::decide() {
@@ -228,20 +208,21 @@ Result<bool> Controller::decide() {
       responses.push_back(std::move(response));
     }
   }
-  const auto others = static_cast<std::uint64_t>(communicator_.size() - 1);
   // Send the slots first, because a response may change what a slot stands for.
   if (!slots.empty()) {
     std::string payload;
     slots.encode(payload);
-    counters_.messages += others;
-    KOLO_TRY(control_plane_.send_to_others(MessageKind::kAgreed, payload));
+    KOLO_TRY(tell_all(MessageKind::kAgreed, payload, /*directly=*/false));
     take_slots(slots);
   }
+  const bool directly =
+      std::any_of(responses.begin(), responses.end(), [](const Response& response) {
+        return response.error || is_by_its_ranks(response.signature);
+      });
   auto first = std::make_move_iterator(responses.begin());
   for (std::span<const Response> rest(responses); !rest.empty();) {
     const std::size_t before = rest.size();
-    counters_.messages += others;
-    KOLO_TRY(control_plane_.send_to_others(MessageKind::kResponses, encode_first(rest)));
+    KOLO_TRY(tell_all(MessageKind::kResponses, encode_first(rest), directly));
     const auto end = first + static_cast<std::ptrdiff_t>(before - rest.size());
     KOLO_TRY(take_responses({first, end}));  // one message is one list, on every rank
     first = end;
@@ -283,6 +264,7 @@ void Controller::take_slots(const SlotSet& slots) {
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   agreed.reserve(slots.size());
   slots.for_each([&](std::uint32_t slot) {
+    below_.settle(slot);
     const std::shared_ptr<const Response>& response = cache_.at(slot);
     auto entry = waiting_.take(response->name, slot);
     KOLO_CHECK(entry);  // the coordinator counted this rank's announcement
@@ -300,6 +282,7 @@ Status Controller::take_responses(std::vector<Response> responses) {
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
     const auto slot = cache_.find(decided.name);
+    if (slot) below_.settle(*slot);
     auto entry = missed ? nullptr : waiting_.take(decided.name, slot);
     if (entry && records()) {
       recorder_->agreed(entry->record);

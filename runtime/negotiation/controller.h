@@ -1,15 +1,21 @@
 // Controller: makes every rank agree on the same ordered list of responses (Horovod's controller,
 // without its cycle). Each rank tells the coordinator, rank 0, what it is ready for: a bit for a
-// cached tensor, a request for a new one. Rank 0 tells all ranks what to run. Progress token holder
-// only.
+// cached tensor, a request for a new one. Rank 0 tells all ranks what to run. Where ranks are many,
+// messages pass through ranks between (ControlTree). Progress token holder only.
+//
+// A rank between may leave before those below it, which may still make calls that only some ranks
+// announce. So what such a call needs goes directly from its ranks to rank 0 and from there to all;
+// so do errors. Whatever else is on its way needs the rank that has left, and fails.
 #pragma once
 
 #include "runtime/base/log.h"
 #include "runtime/communicator/control_plane.h"
+#include "runtime/negotiation/control_tree.h"
 #include "runtime/negotiation/coordinator.h"
 #include "runtime/negotiation/ready_slots.h"
 #include "runtime/negotiation/response_cache.h"
 #include "runtime/negotiation/slot_set.h"
+#include "runtime/negotiation/subtree_ready.h"
 #include "runtime/negotiation/waiting_entries.h"
 #include "runtime/negotiation/wire.h"
 #include "runtime/observe/flight_recorder.h"
@@ -17,10 +23,16 @@
 #include <kolo/config.h>
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -45,7 +57,7 @@ class Controller {
   struct Counters {
     std::uint64_t requests = 0;    ///< entries announced in full
     std::uint64_t cached = 0;      ///< entries announced by a bit
-    std::uint64_t messages = 0;    ///< control messages that this rank sent for negotiation
+    std::uint64_t messages = 0;    ///< negotiation messages that this rank sent or passed on
     std::uint64_t agreements = 0;  ///< lists of responses that this rank has taken
   };
 
@@ -60,7 +72,7 @@ class Controller {
   /// Announces the waiting entries if they have enough bytes, if the batch window is over, or if
   /// `flush` says that a caller waits for them. Returns whether it announced them.
   Result<bool> announce(Clock::time_point now, bool flush);
-  /// When announce() will be due; nothing if no entry waits.
+  /// When announce() or pass_on() will be due; nothing if nothing waits for it.
   std::optional<Clock::time_point> next_announcement() const;
 
   /// Handles a negotiation message from `peer`.
@@ -68,6 +80,8 @@ class Controller {
 
   /// Rank 0: tells all ranks what all are ready for. Returns whether there was anything.
   Result<bool> decide();
+  /// A rank between: passes on what the ranks below it are ready for. Returns as decide().
+  Result<bool> pass_on(Clock::time_point now);
 
   /// Takes the next agreed list; false if there is none. All ranks get the same lists in the same
   /// order. What a rank does with a list must not depend on how many lists have arrived.
@@ -99,19 +113,34 @@ class Controller {
   bool records() const { return recorder_ != nullptr && recorder_->on(); }
   /// Records the names of the cache's slots from `first` on.
   void record_names(std::uint32_t first, std::uint32_t end);
-  /// The coordinator hears from the others, and they hear from it alone.
-  bool expects(int peer, MessageKind kind) const;
+  std::optional<Clock::time_point> next_batch() const;
   /// Fails a response on all ranks if the message that carries it would be too long.
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
   Status check_coordinator(Clock::time_point now, bool is_busy);
-  Status send_ready(const SlotsBySteps& slots, const std::vector<Request>& requests);
-  Status take_ready(int rank, const SlotsBySteps& slots, Clock::time_point now);
+  // The ways up and down the tree: controller_tree.cc.
+  Status send_ready(const SlotsBySteps& slots, std::vector<Request> requests,
+                    Clock::time_point now);
+  Status send_up(MessageKind kind, std::string_view payload);
+  Status hold_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now);
+  Status hold_requests(std::string_view list);
+  Status send_held();
+  Status on_ready(Places ranks, const SlotsBySteps& slots);
+  /// Tells all ranks, each after what it was told before: through the tree, or each `directly`.
+  Status tell_all(MessageKind kind, std::string_view payload, bool directly);
+  Status pass_down(MessageKind kind, std::string_view told);
+  Status on_told(int peer, const Message& message);
+  Status take_told(int peer, MessageKind kind, std::span<const std::byte> told);
+  Error malformed(int peer, MessageKind kind) const;
+
+  Status take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now);
+  Status take_ready(Places ranks, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
   Status take_ready(int rank, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
   Status take_ready_in_full(int rank, std::uint32_t slot, std::uint64_t step,
                             Clock::time_point now);
   Status hand_to_coordinator(std::uint32_t slot);
-  Status take_requests(int rank, const std::vector<Request>& requests, Clock::time_point now);
+  Status take_requests(const std::vector<Request>& requests, Clock::time_point now);
+  Status take_request(const Request& request, Clock::time_point now);
   Status note_join(int rank, const Signature& join);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
@@ -122,9 +151,19 @@ class Controller {
   const Config& config_;
   const Log& log_;
   FlightRecorder* const recorder_;
+  const ControlTree tree_;
   ResponseCache cache_;
   Coordinator coordinator_;
   ReadySlots ready_;  ///< rank 0 only
+  /// Rank 0, by rank: calls by some ranks alone that it has announced; and joins that have
+  /// overtaken some of them.
+  std::unordered_map<int, std::uint64_t> announced_by_some_of_;
+  std::vector<Request> early_joins_;
+  SubtreeReady below_;    ///< ranks between only
+  std::string requests_;  ///< a list from here and below that pass_on() sends after the bits
+  std::uint64_t announced_by_some_ = 0;  ///< this rank's calls by some ranks alone
+  std::uint64_t told_ = 0;               ///< messages to all that were sent, or taken
+  std::map<std::uint64_t, std::pair<MessageKind, std::string>> told_early_;
   WaitingEntries waiting_;
   std::optional<JoinedRank> joined_;
   std::uint64_t unannounced_bytes_ = 0;

@@ -37,6 +37,7 @@ class Coordinator {
   /// `rank` announces a call. kInternal if it has announced it already. If the rank is late, the
   /// call fails with kTimeout for this rank alone.
   Status ready(int rank, const Request& request, Clock::time_point now);
+  bool is_anyone_late() const { return !late_.empty(); }
   /// Whether the other ranks have given up a call of this name that `rank` has not announced yet.
   bool is_late(int rank, const std::string& name) const {
     if (late_.empty()) return false;

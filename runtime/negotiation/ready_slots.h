@@ -1,9 +1,11 @@
 // ReadySlots: rank 0 counts the ranks that are ready for a slot of the response cache. If every
 // rank announces a tensor by its bit, the count decides. If a rank announces it in full or for
-// another step, the coordinator decides and takes over the bits counted so far. Progress token
-// holder only. (The bit-vector agreement of Horovod's response cache.)
+// another step, the coordinator decides and takes over the bits counted so far. Ranks are given by
+// their places below rank 0. Progress token holder only. (The bit-vector agreement of Horovod's
+// response cache.)
 #pragma once
 
+#include "runtime/negotiation/place_bits.h"
 #include "runtime/negotiation/slot_set.h"
 
 #include <chrono>
@@ -22,11 +24,11 @@ class ReadySlots {
 
   enum class Added : std::uint8_t {
     kYes,
-    kTwice,      ///< not added: the rank announced the slot already
+    kTwice,      ///< not added: one of the ranks announced the slot already
     kOtherStep,  ///< not added: other ranks are ready for it in another step
   };
-  /// `rank` is ready for `slot` in its `step` (see Entry::step).
-  Added add(int rank, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
+  /// Some ranks are ready for `slot` in their `step` (see Entry::step).
+  Added add(Places ranks, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
 
   /// Takes the slots that all ranks became ready for since the last call.
   SlotSet take_complete() { return std::exchange(complete_, {}); }
@@ -34,7 +36,7 @@ class ReadySlots {
 
   /// The ranks that are ready for a slot, their step, and since when the first one is.
   struct Partial {
-    std::vector<int> ranks;
+    std::vector<int> places;
     std::uint64_t step;
     Clock::time_point since;
   };
@@ -54,9 +56,8 @@ class ReadySlots {
   void forget(std::uint32_t slot);
 
   const int ranks_;
-  const std::size_t words_;  ///< 64-bit words of a slot's bits, one bit for each rank
   std::vector<Count> counts_;
-  std::vector<std::uint64_t> bits_;
+  PlaceBits bits_;
   std::size_t open_ = 0;
   SlotSet complete_;
 };

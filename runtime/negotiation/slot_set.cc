@@ -6,11 +6,34 @@
 namespace kolo {
 namespace {
 
-/// Precedes the slots of each step.
-struct StepHead {
-  std::uint64_t step;
+/// Precedes the slots of each step, and the steps of each rank.
+struct Head {
+  std::uint64_t number;  ///< the step, or the rank
   std::uint64_t bytes;
 };
+
+template <class Append>
+void append_part(std::string& out, std::uint64_t number, Append&& append) {
+  const std::size_t begin = out.size();
+  out.resize(begin + sizeof(Head));
+  append(out);
+  const Head head{number, out.size() - begin - sizeof(Head)};
+  std::memcpy(out.data() + begin, &head, sizeof head);
+}
+
+/// Takes a part from the front of `bytes`; false if they are malformed.
+bool take_part(std::span<const std::byte>& bytes, std::uint64_t& number,
+               std::span<const std::byte>& part) {
+  Head head{};
+  if (bytes.size() < sizeof head) return false;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  bytes = bytes.subspan(sizeof head);
+  if (bytes.size() < head.bytes) return false;
+  number = head.number;
+  part = bytes.first(head.bytes);
+  bytes = bytes.subspan(head.bytes);
+  return true;
+}
 
 }  // namespace
 
@@ -59,27 +82,36 @@ void insert(SlotsBySteps& all, std::uint64_t step, std::uint32_t slot) {
 
 std::string encode(const SlotsBySteps& all) {
   std::string out;
-  for (const auto& [step, slots] : all) {
-    const std::size_t begin = out.size();
-    out.resize(begin + sizeof(StepHead));
-    slots.encode(out);
-    const StepHead head{step, out.size() - begin - sizeof(StepHead)};
-    std::memcpy(out.data() + begin, &head, sizeof head);
+  for (const SlotsOfStep& some : all)
+    append_part(out, some.step, [&](std::string& bytes) { some.slots.encode(bytes); });
+  return out;
+}
+
+std::string encode(const SlotsByRank& all) {
+  std::string out;
+  for (const auto& [rank, slots] : all) {
+    append_part(out, static_cast<std::uint64_t>(rank),
+                [&slots = slots](std::string& bytes) { bytes += encode(slots); });
   }
   return out;
 }
 
 bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsBySteps& all) {
+  std::span<const std::byte> part;
   while (!bytes.empty()) {
-    StepHead head{};
-    if (bytes.size() < sizeof head) return false;
-    std::memcpy(&head, bytes.data(), sizeof head);
-    bytes = bytes.subspan(sizeof head);
-    if (bytes.size() < head.bytes) return false;
     SlotsOfStep& some = all.emplace_back();
-    some.step = head.step;
-    if (!SlotSet::decode(bytes.first(head.bytes), slots, some.slots)) return false;
-    bytes = bytes.subspan(head.bytes);
+    if (!take_part(bytes, some.step, part) || !SlotSet::decode(part, slots, some.slots))
+      return false;
+  }
+  return true;
+}
+
+bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsByRank& all) {
+  std::uint64_t rank = 0;
+  std::span<const std::byte> part;
+  while (!bytes.empty()) {
+    if (!take_part(bytes, rank, part) || rank > INT32_MAX) return false;
+    if (!decode(part, slots, all[static_cast<int>(rank)])) return false;
   }
   return true;
 }

@@ -1,11 +1,12 @@
 // SlotSet: a bit vector of response cache slots, which is sent instead of requests (after Horovod's
 // cache coordinator). Its encoding skips empty words at both ends. SlotsBySteps: one vector for
-// each step that the calls belong to; mostly there is one.
+// each step that the calls belong to; mostly there is one. SlotsByRank: these of several ranks.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,10 +46,13 @@ struct SlotsOfStep {
   SlotSet slots;
 };
 using SlotsBySteps = std::vector<SlotsOfStep>;
+using SlotsByRank = std::map<int, SlotsBySteps>;
 
 void insert(SlotsBySteps& all, std::uint64_t step, std::uint32_t slot);
 std::string encode(const SlotsBySteps& all);
+std::string encode(const SlotsByRank& all);
 /// False if the bytes are malformed, or name a slot at or above `slots`.
 bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsBySteps& all);
+bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsByRank& all);
 
 }  // namespace kolo

@@ -10,8 +10,6 @@
 namespace kolo {
 namespace {
 
-/// A list is cut at this length, unless one item is longer; far below Transport::kLargestMessage.
-constexpr std::size_t kMostBytes = 512 << 10;
 /// A list that claims more ranks is malformed.
 constexpr std::uint32_t kMostRanks = 1 << 20;
 
@@ -74,6 +72,8 @@ void add_to_wire(const Request& request, wire::RequestList& list) {
   if (!request.splits.empty()) to_wire(request.splits, *out.mutable_splits());
   out.set_complaint(request.complaint);
   out.set_step(request.step);
+  out.set_rank(static_cast<std::uint32_t>(request.rank));
+  out.set_after(request.after);
 }
 
 void add_to_wire(const Response& response, wire::ResponseList& list) {
@@ -99,7 +99,7 @@ std::string encode_first_as(std::span<const Item>& items) {
   while (!items.empty()) {
     one.Clear();
     add_to_wire(items.front(), one);
-    if (!bytes.empty() && bytes.size() + one.ByteSizeLong() > kMostBytes) break;
+    if (!bytes.empty() && bytes.size() + one.ByteSizeLong() > kLongestList) break;
     one.AppendToString(&bytes);  // concatenated lists are one list
     items = items.subspan(1);
   }
@@ -138,6 +138,8 @@ Result<std::vector<Request>> decode_requests(std::span<const std::byte> bytes) {
     requests[i].absent = in.absent();
     requests[i].complaint = in.complaint();
     requests[i].step = in.step();
+    requests[i].rank = static_cast<int>(std::min<std::uint32_t>(in.rank(), INT32_MAX));
+    requests[i].after = in.after();
     if (!from_wire(in.signature(), requests[i].signature) ||
         !from_wire(in.splits(), requests[i].splits)) {
       return KOLO_ERROR(kInternal, "malformed request for '{}'", in.name());

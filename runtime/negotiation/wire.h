@@ -22,6 +22,9 @@ struct Request {
   Splits splits = {};
   std::string complaint = {};  ///< see Entry::complaint
   std::uint64_t step = 0;      ///< see Entry::step
+  int rank = 0;                ///< whose request it is, in the communicator
+  /// For a join: how many calls by some ranks alone this rank has announced before.
+  std::uint64_t after = 0;
 };
 
 /// "All ranks are ready for this tensor: run it", or why it fails on all of them.
@@ -43,8 +46,10 @@ struct Response {
   bool runs() const { return !error && contributors > 0 && moves_data(signature.kind); }
 };
 
+/// A list is cut at this length, unless one item is longer; far below Transport::kLargestMessage.
+constexpr std::size_t kLongestList = 512 << 10;
 /// Encodes as many of the first items as fit into one control message, at least one. Leaves the
-/// rest in `list`.
+/// rest in `list`. Encoded lists that are put together are one list.
 std::string encode_first(std::span<const Request>& list);
 std::string encode_first(std::span<const Response>& list);
 /// Bytes that the response adds to a list.

@@ -22,6 +22,9 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     if (!options.hosts.empty())
       variables["KOLO_HOST_ID"] = std::to_string(options.hosts[static_cast<std::size_t>(rank)]);
     variables.try_emplace("KOLO_FLIGHT_RECORDER", "0");
+    // CTest runs some tests again over a tree.
+    if (const auto degree = Environment::of_process().get("KOLO_CONTROL_DEGREE"))
+      variables.try_emplace("KOLO_CONTROL_DEGREE", *degree);
     auto config = Config::from_environment(Environment(std::move(variables)));
     ASSERT_TRUE(config.ok()) << config.error().message;
     std::unique_ptr<Transport> transport = std::make_unique<LoopbackTransport>(hub, rank);

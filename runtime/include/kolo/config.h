@@ -125,6 +125,9 @@ struct KOLO_API Config {
   /// KOLO_CACHE_CAPACITY, names, 0 to 1048576. World. Size of the response cache: tensor names
   /// whose negotiation is remembered. 0: no cache.
   std::int64_t cache_capacity = 4096;
+  /// KOLO_CONTROL_DEGREE, ranks, 1 to 1048576. World. To how many ranks a rank passes agreements
+  /// on. Up to one rank more than that, all ranks talk to rank 0 directly; above, through a tree.
+  std::int64_t control_degree = 16;
   /// KOLO_TIMELINE: path of the timeline's file; empty: no timeline. "%r" becomes the rank. Without
   /// "%r", and with several ranks, ".rank" is put before the extension.
   std::string timeline;

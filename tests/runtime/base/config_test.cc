@@ -82,7 +82,8 @@ TEST(Config, EachKnobSetsItsOwnField) {
                                  {"KOLO_CHUNKS_IN_FLIGHT", "17"},
                                  {"KOLO_BATCH_WINDOW", "18"},
                                  {"KOLO_BATCH_SIZE", "19"},
-                                 {"KOLO_CACHE_CAPACITY", "20"}});
+                                 {"KOLO_CACHE_CAPACITY", "20"},
+                                 {"KOLO_CONTROL_DEGREE", "21"}});
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->log_level, "debug");
   EXPECT_EQ(config->init_method, "single://");
@@ -102,6 +103,7 @@ TEST(Config, EachKnobSetsItsOwnField) {
   EXPECT_EQ(config->batch_window_us, 18);
   EXPECT_EQ(config->batch_size, 19);
   EXPECT_EQ(config->cache_capacity, 20);
+  EXPECT_EQ(config->control_degree, 21);
 }
 
 TEST(Config, BytesTakeSuffixesAndOtherUnitsDoNot) {

@@ -186,6 +186,7 @@ void check_leaver(const Layout& hosts, const std::vector<int>& set_ranks, int le
   std::barrier ended(kRanks);
   LocalWorldOptions options;
   options.hosts = hosts;
+  options.variables["KOLO_CONTROL_DEGREE"] = "16";  // whoever is deaf passes nothing on
   options.decorate = [&](int rank, std::unique_ptr<Transport> inner) {
     auto faulty = std::make_unique<FaultyTransport>(std::move(inner), nullptr);
     if (rank == leaver) faulty->deafen(deaf);

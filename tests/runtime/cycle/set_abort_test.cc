@@ -215,6 +215,33 @@ TEST(SetsByTheirRanks, DoNotNeedAnotherRankThatHasShutDown) {
   });
 }
 
+// All other ranks are below rank 1, and hear from rank 0 through it until it leaves.
+TEST(SetsByTheirRanks, DoNotNeedARankThroughWhichTheirMessagesWent) {
+  for (int round = 0; round < 10; ++round) {
+    std::barrier meet(5);
+    run_local_world(
+        5,
+        [&](int rank, Runtime& runtime) {
+          expect_sums(runtime, 0, 5, 10);
+          meet.arrive_and_wait();
+          if (rank == 1) {
+            runtime.shut_down();
+            return;
+          }
+          const std::vector<int> ranks = rank % 2 == 0 ? std::vector{0, 2, 4} : std::vector{3};
+          for (int i = 0; i < 5; ++i) {
+            const auto set = runtime.add_process_set(ranks, /*by_its_ranks=*/true);
+            ASSERT_EQ(failure_of(set), "");
+            const auto id = static_cast<std::uint32_t>((*set)->outcome().value);
+            expect_sums(runtime, id, static_cast<float>(ranks.size()), 10);
+            ASSERT_EQ(failure_of(runtime.remove_process_set(id, true)), "");
+          }
+          EXPECT_FALSE(runtime.failed());
+        },
+        {.variables = {{"KOLO_CONTROL_DEGREE", "1"}}});
+  }
+}
+
 TEST(SetsByTheirRanks, NameTheRankThatDoesNotCome) {
   std::barrier meet(3);
   run_local_world(3,

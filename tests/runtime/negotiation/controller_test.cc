@@ -2,6 +2,7 @@
 // Tests of whole runtimes cover the rest of the controller.
 #include "runtime/negotiation/controller.h"
 
+#include "runtime/base/plain_bytes.h"
 #include "tests/support/manual_transport.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +65,8 @@ class SilentCoordinator : public testing::Test {
   }
   void respond(const Response& response) {
     std::span<const Response> rest(&response, 1);
-    const std::string bytes = encode_first(rest);
+    const std::uint64_t head[] = {++told_, 1};
+    const std::string bytes = std::string(bytes_of(head)) + encode_first(rest);
     ASSERT_TRUE(
         controller_.on_message(0, {MessageKind::kResponses, 0, std::as_bytes(std::span(bytes))})
             .ok());
@@ -89,6 +91,7 @@ class SilentCoordinator : public testing::Test {
   }();
   const Log log_{"off"};
   int batched_ = 0;
+  std::uint64_t told_ = 0;
   RecordingTransport transport_;
   const Communicator communicator_{0, World(1, {RankInfo{}, RankInfo{}})};
   ControlPlane control_plane_{transport_, communicator_};
@@ -205,11 +208,12 @@ TEST(CoordinatorOfManyRanks, FailsSplitsThatNoMessageHoldsAndNothingElse) {
     entry->splits = request.splits;
     controller.add(std::move(entry));
     ASSERT_TRUE(controller.announce(now, /*flush=*/true).ok());
-    std::span<const Request> rest(&request, 1);
-    const std::string bytes = encode_first(rest);
-    const Message message{MessageKind::kRequests, 0, std::as_bytes(std::span(bytes))};
-    for (int rank = 1; rank < kRanks; ++rank)
-      ASSERT_TRUE(controller.on_message(rank, message).ok());
+    for (request.rank = 1; request.rank < kRanks; ++request.rank) {
+      std::span<const Request> rest(&request, 1);
+      const std::string bytes = encode_first(rest);
+      const Message message{MessageKind::kRequests, 0, std::as_bytes(std::span(bytes))};
+      ASSERT_TRUE(controller.on_message(request.rank, message).ok());
+    }
     ASSERT_TRUE(controller.decide().ok());
   };
   std::vector<Agreed> agreed;

@@ -82,5 +82,25 @@ TEST(SlotsBySteps, SurviveTheWire) {
   EXPECT_FALSE(decode(bytes_of(wire), 90, beyond)) << "slot 90 of 90";
 }
 
+TEST(SlotsByRank, SurviveTheWire) {
+  SlotsByRank all;
+  insert(all[3], 7, 90);
+  insert(all[70000], 7, 5);
+  insert(all[70000], 8, 6);
+  const std::string wire = encode(all);
+  SlotsByRank decoded;
+  ASSERT_TRUE(decode(bytes_of(wire), 91, decoded));
+  EXPECT_EQ(encode(decoded), wire);
+  ASSERT_EQ(decoded.size(), 2U);
+  EXPECT_EQ(decoded[70000].size(), 2U);
+  const std::size_t first = encode(SlotsByRank{{3, all[3]}}).size();
+  for (std::size_t bytes = 1; bytes < wire.size(); ++bytes) {
+    SlotsByRank part;
+    EXPECT_EQ(decode(bytes_of(wire).first(bytes), 91, part), bytes == first) << bytes;
+  }
+  SlotsByRank beyond;
+  EXPECT_FALSE(decode(bytes_of(wire), 90, beyond)) << "slot 90 of 90";
+}
+
 }  // namespace
 }  // namespace kolo
