@@ -340,7 +340,7 @@ if(KOLO_HAS_TORCH)
     kolo_add_example_test(toy_regression_${ranks} PROGRAM toy_regression NP ${ranks}
       LAST_LINE "Last loss: 0.2[0-9]+" ARGS --epochs 2)
   endforeach()
-  set(small_gpt --text ${PROJECT_SOURCE_DIR}/docs/launching.md --steps 60 --width 64 --layers 1
+  set(small_gpt --text ${PROJECT_SOURCE_DIR}/LICENSE --steps 60 --width 64 --layers 1
     --context 32)
   set(learned "Loss: 2.[0-9]+, [0-9]+ tokens/s, [0-9.]+ MiB of optimizer state on rank 0")
   kolo_add_example_test(char_transformer_1 PROGRAM char_transformer NP 1 LAST_LINE ${learned}

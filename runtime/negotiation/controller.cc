@@ -34,15 +34,13 @@ bool comes_again(OperationKind kind) {
 Controller::Controller(const Communicator& communicator, ControlPlane& control_plane,
                        const Config& config, const Log& log, FlightRecorder* recorder)
     : communicator_(communicator),
-      control_plane_(control_plane),
       config_(config),
       log_(log),
       recorder_(recorder),
-      tree_(communicator, static_cast<int>(config.control_degree)),
+      relay_(communicator, control_plane, static_cast<int>(config.control_degree), *this),
       cache_(static_cast<std::uint32_t>(config.cache_capacity), communicator.size()),
       coordinator_(communicator.ranks(), communicator.suffix()),
-      ready_(communicator.size()),
-      below_(tree_.size()) {}
+      ready_(communicator.size()) {}
 
 void Controller::add(EntryPtr entry) {
   unannounced_bytes_ += entry->weight();
@@ -55,6 +53,12 @@ std::optional<Controller::Clock::time_point> Controller::next_batch() const {
   if (!waiting_.has_unannounced()) return std::nullopt;
   return waiting_.first_unannounced().submitted_at +
          std::chrono::microseconds(config_.batch_window_us);
+}
+
+std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
+  const auto batch = next_batch();
+  const auto held = relay_.due();
+  return batch && held ? std::min(*batch, *held) : batch ? batch : held;
 }
 
 Result<bool> Controller::announce(Clock::time_point now, bool flush) {
@@ -88,8 +92,42 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
     for (const SlotsOfStep& some : slots)
       recorder_->announced(communicator_.id(), some.step, trace_time(now), some.slots.words());
   }
-  KOLO_TRY(send_ready(slots, std::move(requests), now));
+  KOLO_TRY(relay_.send_ready(slots, std::move(requests), now));
   return true;
+}
+
+Controller::Counters Controller::counters() const {
+  Counters counters = counters_;
+  counters.messages = relay_.messages();
+  return counters;
+}
+
+Status Controller::on_message(int peer, const Message& message) {
+  // Rank 0 knows of every slot. A rank between may hear of one from below first.
+  const auto slots =
+      is_coordinator() ? cache_.size() : static_cast<std::uint32_t>(config_.cache_capacity);
+  return relay_.on_message(peer, message, slots);
+}
+
+Result<bool> Controller::take_told(MessageKind kind, std::span<const std::byte> told) {
+  if (kind == MessageKind::kResponses) {
+    KOLO_ASSIGN(auto responses, decode_responses(told));
+    KOLO_TRY(take_responses(std::move(responses)));
+    return true;
+  }
+  if (kind == MessageKind::kJoined) {
+    set_joined(value_of<JoinedRank>(told));
+    return joined_.has_value();
+  }
+  SlotSet slots;
+  if (!SlotSet::decode(told, cache_.size(), slots)) return false;
+  take_slots(slots);
+  return true;
+}
+
+void Controller::set_joined(std::optional<JoinedRank> joined) {
+  joined_ = joined;
+  relay_.hold(!joined_);
 }
 
 Status Controller::take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) {
@@ -108,7 +146,7 @@ Status Controller::take_ready(Places ranks, std::uint32_t slot, std::uint64_t st
                       cache_.at(slot)->signature.group.empty();
   if (counts && ready_.add(ranks, slot, step, now) == ReadySlots::Added::kYes) return {};
   for (int i = 0; i < ranks.count; ++i)
-    KOLO_TRY(take_ready(tree_.rank_at(ranks.first + i), slot, step, now));
+    KOLO_TRY(take_ready(relay_.tree().rank_at(ranks.first + i), slot, step, now));
   return {};
 }
 
@@ -120,7 +158,7 @@ Status Controller::take_ready(int rank, std::uint32_t slot, std::uint64_t step,
   if (!coordinator_.idle() || !known.signature.group.empty() ||
       coordinator_.is_late(rank, known.name))
     return take_ready_in_full(rank, slot, step, now);
-  switch (ready_.add({*tree_.place_of(rank)}, slot, step, now)) {
+  switch (ready_.add({*relay_.tree().place_of(rank)}, slot, step, now)) {
     case ReadySlots::Added::kYes:
       return {};
     case ReadySlots::Added::kOtherStep:
@@ -145,33 +183,7 @@ Status Controller::hand_to_coordinator(std::uint32_t slot) {
   const auto partial = ready_.take_partial(slot);
   if (!partial) return {};
   for (const int place : partial->places)
-    KOLO_TRY(take_ready_in_full(tree_.rank_at(place), slot, partial->step, partial->since));
-  return {};
-}
-
-Status Controller::take_requests(const std::vector<Request>& requests, Clock::time_point now) {
-  for (const Request& request : requests) {
-    if (request.rank >= communicator_.size()) {
-      return KOLO_ERROR(kInternal, "rank 0: a request for '{}' of rank {}{}, of {}", request.name,
-                        request.rank, communicator_.suffix(), communicator_.size());
-    }
-    const bool is_by_some = is_by_its_ranks(request.signature);
-    if (is_by_some) ++announced_by_some_of_[request.rank];
-    if (request.after > 0 && request.after > announced_by_some_of_[request.rank]) {
-      early_joins_.push_back(request);
-      continue;
-    }
-    KOLO_TRY(take_request(request, now));
-    if (!is_by_some) continue;
-    const auto join =
-        std::find_if(early_joins_.begin(), early_joins_.end(), [&](const Request& early) {
-          return early.rank == request.rank && early.after == announced_by_some_of_[request.rank];
-        });
-    if (join == early_joins_.end()) continue;
-    const Request due = std::move(*join);
-    early_joins_.erase(join);
-    KOLO_TRY(take_request(due, now));
-  }
+    KOLO_TRY(take_ready_in_full(relay_.tree().rank_at(place), slot, partial->step, partial->since));
   return {};
 }
 
@@ -190,8 +202,8 @@ Status Controller::take_request(const Request& request, Clock::time_point now) {
 Status Controller::note_join(int rank, const Signature& join) {
   const std::int64_t calls = join.shape.empty() ? 0 : join.shape.front();
   if (joined_ && joined_->calls <= calls) return {};
-  joined_ = {.rank = rank, .calls = calls};
-  return tell_all(MessageKind::kJoined, bytes_of(*joined_), /*directly=*/false);
+  set_joined(JoinedRank{.rank = rank, .calls = calls});
+  return relay_.tell_all(MessageKind::kJoined, bytes_of(*joined_), /*directly=*/false);
 }
 
 Result<bool> Controller::decide() {
@@ -212,7 +224,7 @@ Result<bool> Controller::decide() {
   if (!slots.empty()) {
     std::string payload;
     slots.encode(payload);
-    KOLO_TRY(tell_all(MessageKind::kAgreed, payload, /*directly=*/false));
+    KOLO_TRY(relay_.tell_all(MessageKind::kAgreed, payload, /*directly=*/false));
     take_slots(slots);
   }
   const bool directly =
@@ -222,7 +234,7 @@ Result<bool> Controller::decide() {
   auto first = std::make_move_iterator(responses.begin());
   for (std::span<const Response> rest(responses); !rest.empty();) {
     const std::size_t before = rest.size();
-    KOLO_TRY(tell_all(MessageKind::kResponses, encode_first(rest), directly));
+    KOLO_TRY(relay_.tell_all(MessageKind::kResponses, encode_first(rest), directly));
     const auto end = first + static_cast<std::ptrdiff_t>(before - rest.size());
     KOLO_TRY(take_responses({first, end}));  // one message is one list, on every rank
     first = end;
@@ -264,7 +276,7 @@ void Controller::take_slots(const SlotSet& slots) {
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   agreed.reserve(slots.size());
   slots.for_each([&](std::uint32_t slot) {
-    below_.settle(slot);
+    relay_.settle(slot);
     const std::shared_ptr<const Response>& response = cache_.at(slot);
     auto entry = waiting_.take(response->name, slot);
     KOLO_CHECK(entry);  // the coordinator counted this rank's announcement
@@ -276,13 +288,13 @@ Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
   for (Response& decided : responses) {
-    if (decided.signature.kind == OperationKind::kJoin) joined_.reset();
+    if (decided.signature.kind == OperationKind::kJoin) set_joined(std::nullopt);
     // If this rank is listed, an announcement of it has crossed the response and is for the next
     // call.
     const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
                                   communicator_.rank()) != decided.missing.end();
     const auto slot = cache_.find(decided.name);
-    if (slot) below_.settle(*slot);
+    if (slot) relay_.settle(*slot);
     auto entry = missed ? nullptr : waiting_.take(decided.name, slot);
     if (entry && records()) {
       recorder_->agreed(entry->record);

@@ -1,21 +1,16 @@
 // Controller: makes every rank agree on the same ordered list of responses (Horovod's controller,
 // without its cycle). Each rank tells the coordinator, rank 0, what it is ready for: a bit for a
 // cached tensor, a request for a new one. Rank 0 tells all ranks what to run. Where ranks are many,
-// messages pass through ranks between (ControlTree). Progress token holder only.
-//
-// A rank between may leave before those below it, which may still make calls that only some ranks
-// announce. So what such a call needs goes directly from its ranks to rank 0 and from there to all;
-// so do errors. Whatever else is on its way needs the rank that has left, and fails.
+// messages pass through ranks between (ControlRelay). Progress token holder only.
 #pragma once
 
 #include "runtime/base/log.h"
 #include "runtime/communicator/control_plane.h"
-#include "runtime/negotiation/control_tree.h"
+#include "runtime/negotiation/control_relay.h"
 #include "runtime/negotiation/coordinator.h"
 #include "runtime/negotiation/ready_slots.h"
 #include "runtime/negotiation/response_cache.h"
 #include "runtime/negotiation/slot_set.h"
-#include "runtime/negotiation/subtree_ready.h"
 #include "runtime/negotiation/waiting_entries.h"
 #include "runtime/negotiation/wire.h"
 #include "runtime/observe/flight_recorder.h"
@@ -25,14 +20,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace kolo {
@@ -50,7 +41,7 @@ struct JoinedRank {
   std::int64_t calls = 0;  ///< in-order calls that this rank has made
 };
 
-class Controller {
+class Controller final : private ControlRelay::Receiver {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -64,6 +55,8 @@ class Controller {
   /// `recorder`: what this rank announces and agrees on; null: nobody records it.
   Controller(const Communicator& communicator, ControlPlane& control_plane, const Config& config,
              const Log& log, FlightRecorder* recorder = nullptr);
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
 
   /// Takes over an entry, which waits for announce(). The shape of a join is the number of in-order
   /// calls that this rank has made.
@@ -81,7 +74,7 @@ class Controller {
   /// Rank 0: tells all ranks what all are ready for. Returns whether there was anything.
   Result<bool> decide();
   /// A rank between: passes on what the ranks below it are ready for. Returns as decide().
-  Result<bool> pass_on(Clock::time_point now);
+  Result<bool> pass_on(Clock::time_point now) { return relay_.pass_on(now); }
 
   /// Takes the next agreed list; false if there is none. All ranks get the same lists in the same
   /// order. What a rank does with a list must not depend on how many lists have arrived.
@@ -105,7 +98,7 @@ class Controller {
   std::string describe_waiting_for(int rank) const;
   /// Takes the removals of process sets, by their ranks alone, that wait for this rank.
   std::vector<EntryPtr> take_removals_that_wait_for(int rank);
-  const Counters& counters() const { return counters_; }
+  Counters counters() const;
 
  private:
   static bool needs(const Entry& entry, int rank);
@@ -118,52 +111,28 @@ class Controller {
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
   Status check_coordinator(Clock::time_point now, bool is_busy);
-  // The ways up and down the tree: controller_tree.cc.
-  Status send_ready(const SlotsBySteps& slots, std::vector<Request> requests,
-                    Clock::time_point now);
-  Status send_up(MessageKind kind, std::string_view payload);
-  Status hold_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now);
-  Status hold_requests(std::string_view list);
-  Status send_held();
-  Status on_ready(Places ranks, const SlotsBySteps& slots);
-  /// Tells all ranks, each after what it was told before: through the tree, or each `directly`.
-  Status tell_all(MessageKind kind, std::string_view payload, bool directly);
-  Status pass_down(MessageKind kind, std::string_view told);
-  Status on_told(int peer, const Message& message);
-  Status take_told(int peer, MessageKind kind, std::span<const std::byte> told);
-  Error malformed(int peer, MessageKind kind) const;
-
-  Status take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now);
+  Status take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) override;
+  Status take_request(const Request& request, Clock::time_point now) override;
+  Result<bool> take_told(MessageKind kind, std::span<const std::byte> told) override;
+  void set_joined(std::optional<JoinedRank> joined);
   Status take_ready(Places ranks, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
   Status take_ready(int rank, std::uint32_t slot, std::uint64_t step, Clock::time_point now);
   Status take_ready_in_full(int rank, std::uint32_t slot, std::uint64_t step,
                             Clock::time_point now);
   Status hand_to_coordinator(std::uint32_t slot);
-  Status take_requests(const std::vector<Request>& requests, Clock::time_point now);
-  Status take_request(const Request& request, Clock::time_point now);
   Status note_join(int rank, const Signature& join);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
   static EntryPtr unannounced_entry(const Response& response);
 
   const Communicator& communicator_;
-  ControlPlane& control_plane_;
   const Config& config_;
   const Log& log_;
   FlightRecorder* const recorder_;
-  const ControlTree tree_;
+  ControlRelay relay_;
   ResponseCache cache_;
   Coordinator coordinator_;
   ReadySlots ready_;  ///< rank 0 only
-  /// Rank 0, by rank: calls by some ranks alone that it has announced; and joins that have
-  /// overtaken some of them.
-  std::unordered_map<int, std::uint64_t> announced_by_some_of_;
-  std::vector<Request> early_joins_;
-  SubtreeReady below_;    ///< ranks between only
-  std::string requests_;  ///< a list from here and below that pass_on() sends after the bits
-  std::uint64_t announced_by_some_ = 0;  ///< this rank's calls by some ranks alone
-  std::uint64_t told_ = 0;               ///< messages to all that were sent, or taken
-  std::map<std::uint64_t, std::pair<MessageKind, std::string>> told_early_;
   WaitingEntries waiting_;
   std::optional<JoinedRank> joined_;
   std::uint64_t unannounced_bytes_ = 0;

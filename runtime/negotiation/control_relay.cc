@@ -1,6 +1,6 @@
-// How a controller's messages go up and down the ControlTree. Progress token holder only.
+#include "runtime/negotiation/control_relay.h"
+
 #include "runtime/base/plain_bytes.h"
-#include "runtime/negotiation/controller.h"
 
 #include <algorithm>
 #include <chrono>
@@ -30,25 +30,31 @@ bool is_told(MessageKind kind) {
 
 }  // namespace
 
-std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
-  const auto batch = next_batch();
-  const auto held = below_.held_since();
-  if (!held) return batch;
-  return batch ? std::min(*batch, *held + kHold) : *held + kHold;
+ControlRelay::ControlRelay(const Communicator& communicator, ControlPlane& control_plane,
+                           int degree, Receiver& receiver)
+    : communicator_(communicator),
+      control_plane_(control_plane),
+      receiver_(receiver),
+      tree_(communicator, degree),
+      below_(tree_.size()) {}
+
+std::optional<ControlRelay::Clock::time_point> ControlRelay::due() const {
+  const auto since = below_.held_since();
+  return since ? std::optional(*since + kHold) : std::nullopt;
 }
 
 // --- Up.
 
-Status Controller::send_up(MessageKind kind, std::string_view payload) {
-  ++counters_.messages;
+Status ControlRelay::send_up(MessageKind kind, std::string_view payload) {
+  ++messages_;
   return control_plane_.send(tree_.parent(), kind, payload);
 }
 
-Status Controller::send_ready(const SlotsBySteps& slots, std::vector<Request> requests,
-                              Clock::time_point now) {
+Status ControlRelay::send_ready(const SlotsBySteps& slots, std::vector<Request> requests,
+                                Clock::time_point now) {
   if (is_coordinator()) {
-    KOLO_TRY(take_ready(Places{0}, slots, now));
-    return take_requests(requests, now);
+    KOLO_TRY(receiver_.take_ready(Places{0}, slots, now));
+    return on_requests(requests, now);
   }
   for (Request& request : requests) {
     if (is_by_its_ranks(request.signature)) ++announced_by_some_;
@@ -58,7 +64,7 @@ Status Controller::send_ready(const SlotsBySteps& slots, std::vector<Request> re
       requests.begin(), requests.end(),
       [](const Request& request) { return is_by_its_ranks(request.signature); });
   for (std::span<const Request> rest(requests.begin(), others); !rest.empty();) {
-    ++counters_.messages;
+    ++messages_;
     KOLO_TRY(control_plane_.send(0, MessageKind::kRequests, encode_first(rest)));
   }
   if (tree_.is_between()) {
@@ -75,7 +81,7 @@ Status Controller::send_ready(const SlotsBySteps& slots, std::vector<Request> re
   return passed_on.ok() ? Status() : Status(passed_on.error());
 }
 
-Status Controller::hold_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) {
+Status ControlRelay::hold_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) {
   // A rank's bits do not overtake its earlier requests.
   if (!requests_.empty()) KOLO_TRY(send_held());
   for (const SlotsOfStep& some : slots)
@@ -83,7 +89,7 @@ Status Controller::hold_ready(Places ranks, const SlotsBySteps& slots, Clock::ti
   return {};
 }
 
-Status Controller::hold_requests(std::string_view list) {
+Status ControlRelay::hold_requests(std::string_view list) {
   // Nor do its requests overtake its bits.
   below_.pass_on(Clock::time_point::max());
   if (requests_.size() + list.size() > kLongestList) KOLO_TRY(send_held());
@@ -91,15 +97,14 @@ Status Controller::hold_requests(std::string_view list) {
   return {};
 }
 
-Result<bool> Controller::pass_on(Clock::time_point now) {
-  // A joined rank announces nothing, so there is nothing to wait for.
-  below_.pass_on(joined_ ? Clock::time_point::max() : now - kHold);
+Result<bool> ControlRelay::pass_on(Clock::time_point now) {
+  below_.pass_on(holds_ ? now - kHold : Clock::time_point::max());
   if (!below_.has_passed_on() && requests_.empty()) return false;
   KOLO_TRY(send_held());
   return true;
 }
 
-Status Controller::send_held() {
+Status ControlRelay::send_held() {
   const SubtreeReady::PassedOn ready = below_.take();
   if (!ready.by_all.empty()) KOLO_TRY(send_up(MessageKind::kReady, encode(ready.by_all)));
   std::string by_rank;
@@ -115,20 +120,20 @@ Status Controller::send_held() {
 
 // --- Down.
 
-Status Controller::tell_all(MessageKind kind, std::string_view payload, bool directly) {
+Status ControlRelay::tell_all(MessageKind kind, std::string_view payload, bool directly) {
   std::string told(bytes_of(ToldHead{++told_, directly}));
   told += payload;
   if (!directly) return pass_down(kind, told);
-  counters_.messages += static_cast<std::uint64_t>(communicator_.size() - 1);
+  messages_ += static_cast<std::uint64_t>(communicator_.size() - 1);
   return control_plane_.send_to_others(kind, told);
 }
 
-Status Controller::pass_down(MessageKind kind, std::string_view told) {
-  counters_.messages += tree_.children().size();
+Status ControlRelay::pass_down(MessageKind kind, std::string_view told) {
+  messages_ += tree_.children().size();
   return control_plane_.send(tree_.children(), kind, told);
 }
 
-Status Controller::on_told(int peer, const Message& message) {
+Status ControlRelay::on_told(int peer, const Message& message) {
   const auto bytes = message.payload;
   const auto head = bytes.size() < sizeof(ToldHead)
                         ? std::nullopt
@@ -151,29 +156,16 @@ Status Controller::on_told(int peer, const Message& message) {
   return {};
 }
 
-Status Controller::take_told(int peer, MessageKind kind, std::span<const std::byte> told) {
+Status ControlRelay::take_told(int peer, MessageKind kind, std::span<const std::byte> told) {
   ++told_;
-  if (kind == MessageKind::kResponses) {
-    KOLO_ASSIGN(auto responses, decode_responses(told));
-    return take_responses(std::move(responses));
-  }
-  if (kind == MessageKind::kJoined) {
-    joined_ = value_of<JoinedRank>(told);
-    return joined_ ? Status() : malformed(peer, kind);
-  }
-  SlotSet slots;
-  if (!SlotSet::decode(told, cache_.size(), slots)) return malformed(peer, kind);
-  take_slots(slots);
-  return {};
+  KOLO_ASSIGN(const bool is_taken, receiver_.take_told(kind, told));
+  return is_taken ? Status() : malformed(peer, kind);
 }
 
 // --- What arrives.
 
-Status Controller::on_message(int peer, const Message& message) {
+Status ControlRelay::on_message(int peer, const Message& message, std::uint32_t slots) {
   const auto child = tree_.below(peer);
-  // Rank 0 knows of every slot. A rank between may hear of one from below first.
-  const auto slots =
-      is_coordinator() ? cache_.size() : static_cast<std::uint32_t>(config_.cache_capacity);
   if (message.kind == MessageKind::kReady && child) {
     SlotsBySteps ready;
     if (decode(message.payload, slots, ready)) return on_ready(*child, ready);
@@ -188,7 +180,7 @@ Status Controller::on_message(int peer, const Message& message) {
     return {};
   } else if (message.kind == MessageKind::kRequests && is_coordinator()) {
     KOLO_ASSIGN(const auto requests, decode_requests(message.payload));
-    return take_requests(requests, Clock::now());
+    return on_requests(requests, Clock::now());
   } else if (message.kind == MessageKind::kRequests && child) {
     return hold_requests(message.text());
   } else if (is_told(message.kind) && !is_coordinator() && (peer == 0 || peer == tree_.parent())) {
@@ -197,12 +189,38 @@ Status Controller::on_message(int peer, const Message& message) {
   return malformed(peer, message.kind);
 }
 
-Status Controller::on_ready(Places ranks, const SlotsBySteps& slots) {
+Status ControlRelay::on_ready(Places ranks, const SlotsBySteps& slots) {
   const auto now = Clock::now();
-  return is_coordinator() ? take_ready(ranks, slots, now) : hold_ready(ranks, slots, now);
+  return is_coordinator() ? receiver_.take_ready(ranks, slots, now) : hold_ready(ranks, slots, now);
 }
 
-Error Controller::malformed(int peer, MessageKind kind) const {
+Status ControlRelay::on_requests(const std::vector<Request>& requests, Clock::time_point now) {
+  for (const Request& request : requests) {
+    if (request.rank >= communicator_.size()) {
+      return KOLO_ERROR(kInternal, "rank 0: a request for '{}' of rank {}{}, of {}", request.name,
+                        request.rank, communicator_.suffix(), communicator_.size());
+    }
+    const bool is_by_some = is_by_its_ranks(request.signature);
+    if (is_by_some) ++announced_by_some_of_[request.rank];
+    if (request.after > 0 && request.after > announced_by_some_of_[request.rank]) {
+      early_joins_.push_back(request);
+      continue;
+    }
+    KOLO_TRY(receiver_.take_request(request, now));
+    if (!is_by_some) continue;
+    const auto join =
+        std::find_if(early_joins_.begin(), early_joins_.end(), [&](const Request& early) {
+          return early.rank == request.rank && early.after == announced_by_some_of_[request.rank];
+        });
+    if (join == early_joins_.end()) continue;
+    const Request due = std::move(*join);
+    early_joins_.erase(join);
+    KOLO_TRY(receiver_.take_request(due, now));
+  }
+  return {};
+}
+
+Error ControlRelay::malformed(int peer, MessageKind kind) const {
   return KOLO_ERROR(kInternal,
                     "rank {}: unexpected or malformed negotiation message {} from rank {}",
                     communicator_.rank(), static_cast<int>(kind), peer);
