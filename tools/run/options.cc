@@ -38,12 +38,13 @@ finds KOLO_RANK, KOLO_SIZE, KOLO_LOCAL_RANK, RANK, WORLD_SIZE, LOCAL_RANK, LOCAL
 MASTER_ADDR and MASTER_PORT in its environment. When a rank fails, all others are ended. Exit status:
 0; that of the rank that was first to end with an error (128 + N for signal N); 128 + N after signal N
 to kolo-run; 124 after --timeout and --elastic-timeout; 2 if the job could not be started (wrong
-options, no such program); 1 if output was lost. Ctrl-C and SIGTERM are passed on, a second one more than a second later kills; SIGUSR1 and
-SIGUSR2 reach all ranks, too. Ctrl-Z stops all ranks, on other hosts, too, until SIGCONT (fg, bg);
---timeout does not count that. The ranks of this host die with kolo-run. What ranks leave running ends
-with the job, daemons too: within 5 s after ranks that ended with 0, then by SIGTERM and SIGKILL.
-Standard input is not passed on: the ranks' is /dev/null. With --launcher srun or mpirun, exit status
-(but 2 and 124), signals and ends are as that launcher has them.)";
+options, no such program); 1 if output was lost. Ctrl-C and SIGTERM are passed on, a second one more
+than a second later kills; SIGUSR1 and SIGUSR2 reach all ranks, too. Ctrl-Z stops all ranks, on other
+hosts, too, until SIGCONT (fg, bg); --timeout does not count that. The ranks of this host die with
+kolo-run. What ranks leave running ends with the job, daemons too: within 5 s after ranks that ended
+with 0, then by SIGTERM and SIGKILL. Standard input is not passed on: the ranks' is /dev/null. With
+--launcher srun or mpirun, exit status (but 2 and 124), signals and ends are as that launcher has
+them.)";
 
 constexpr std::string_view kSecret = "KOLO_SECRET=";
 

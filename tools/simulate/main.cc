@@ -151,9 +151,10 @@ int run(const Options& options) {
         machine.hosts = hosts;
         const auto rows =
             rows_of(machine, options, {.kind = kind, .bytes = bytes, .type = options.type});
+        const double least = least_of(rows);
         for (const Row& row : rows) {
           whole = whole && row.time.ok();
-          auto json = to_json(machine, row, least_of(rows));
+          auto json = to_json(machine, row, least);
           if (!options.json) print_row(json);
           report["rows"].push_back(std::move(json));
         }

@@ -88,23 +88,6 @@ double random_share(std::uint64_t seed, std::uint64_t rank, std::uint64_t step,
   return static_cast<double>(x >> 11) * 0x1p-53;
 }
 
-std::string_view name_of(StepKind kind) {
-  switch (kind) {
-    case StepKind::kSend:
-      return "send to";
-    case StepKind::kReceive:
-      return "receive from";
-    case StepKind::kSignal:
-      return "signal to";
-    case StepKind::kWait:
-      return "wait for";
-    case StepKind::kReduce:
-    case StepKind::kCopy:
-      break;
-  }
-  return "sum or copy of";
-}
-
 class Player {
  public:
   Player(const Machine& machine, Symmetry symmetry)
@@ -343,13 +326,13 @@ Error Player::stuck() const {
     const Program& program = program_of(r);
     for (StepId step = 0; step < program.ops.size(); ++step) {
       const Program::Op& op = program.ops[step];
+      const bool receives = op.kind == StepKind::kReceive;
       // Posted, but nothing has come.
-      if ((op.kind != StepKind::kReceive && op.kind != StepKind::kWait) ||
-          ranks_[r].waits_for[step] != 1)
-        continue;
-      return KOLO_ERROR(
-          kInternal, "the schedules wait for ever: rank {} of {}, step {} ({} rank {}, tag {})", r,
-          machine_.ranks(), step, name_of(op.kind), ranks_[r].code.peers[op.peer], op.tag);
+      if ((!receives && op.kind != StepKind::kWait) || ranks_[r].waits_for[step] != 1) continue;
+      return KOLO_ERROR(kInternal,
+                        "the schedules wait for ever: rank {} of {}, step {} ({} rank {}, tag {})",
+                        r, machine_.ranks(), step, receives ? "receive from" : "wait for",
+                        ranks_[r].code.peers[op.peer], op.tag);
     }
   }
   return KOLO_ERROR(kInternal, "the schedules wait for ever");
