@@ -84,7 +84,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/alltoall_pairwise_test.cc
     runtime/collectives/barrier_dissemination_test.cc
     runtime/collectives/broadcast_binomial_test.cc
-    runtime/collectives/broadcast_chain_test.cc
+    runtime/collectives/broadcast_double_tree_test.cc
     runtime/planning/chooser_test.cc
     runtime/planning/exchange_fit_test.cc
     runtime/planning/hand_overs_test.cc

@@ -70,6 +70,11 @@ struct Network {
 
 /// Length of kDoubleTree's chunks: short enough to fill both trees, but at least `largest` / 16.
 std::uint64_t tree_chunk(int size, std::uint64_t count, std::uint64_t largest);
+/// As tree_chunk(), for a broadcast: chunks go one way, and have at least `largest` / 8.
+std::uint64_t broadcast_chunk(int size, std::uint64_t count, std::uint64_t largest);
+/// Length of a ring's chunks: short enough for two blocks, of which one travels while the other is
+/// summed, but at least `largest` / 16.
+std::uint64_t ring_chunk(int size, std::uint64_t count, std::uint64_t largest);
 
 /// Microseconds of an all-reduce of `bytes` bytes over messages; not for kMapped. A partial sum has
 /// `partial_width` times the bytes of an input or result: 2 for half types, else 1.
@@ -80,5 +85,9 @@ double price(Algorithm algorithm, const Network& network, std::uint64_t bytes,
 /// element in the same order, whatever the element is fused with.
 Algorithm cheapest(const Network& network, std::uint64_t bytes, bool deterministic,
                    double partial_width = 1);
+
+/// Whether an allgather, or a reduce-scatter if it `sums`, of `bytes` bytes of all ranks together
+/// takes less time in ⌈log₂ p⌉ rounds than in the p − 1 of a ring, or those of a ring of hosts.
+bool few_rounds_pay(const Network& network, std::uint64_t bytes, bool sums);
 
 }  // namespace kolo

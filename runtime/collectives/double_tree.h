@@ -46,6 +46,7 @@ class DoubleTree {
     }
   }
 
+  int root(int tree) const { return rank_of(tree, 0); }
   /// Upper bound of the edges from the root to the farthest leaf.
   int height() const { return std::bit_width(static_cast<unsigned>(size_ - 1)); }
 

@@ -18,7 +18,7 @@
 #include "runtime/collectives/alltoall_pairwise.h"
 #include "runtime/collectives/barrier_dissemination.h"
 #include "runtime/collectives/broadcast_binomial.h"
-#include "runtime/collectives/broadcast_chain.h"
+#include "runtime/collectives/broadcast_double_tree.h"
 #include "runtime/collectives/broadcast_hierarchical.h"
 #include "runtime/collectives/gather_linear.h"
 #include "runtime/collectives/gather_scatter_mapped.h"
@@ -62,11 +62,12 @@ Schedule allreduce_over(const ScheduleRequest& request) {
       return allreduce_mapped(request.rank, request.size, request.count, pipeline_of(request));
     case Algorithm::kRing:
     case Algorithm::kBidirectionalRing:
-      return allreduce_ring(request.rank, request.size, request.count,
-                            {.chunk_elements = request.chunk_elements,
-                             .blocks_in_flight = request.blocks_in_flight,
-                             .placement = request.placement,
-                             .bidirectional = request.algorithm == Algorithm::kBidirectionalRing});
+      return allreduce_ring(
+          request.rank, request.size, request.count,
+          {.chunk_elements = ring_chunk(request.size, request.count, request.chunk_elements),
+           .blocks_in_flight = request.blocks_in_flight,
+           .placement = request.placement,
+           .bidirectional = request.algorithm == Algorithm::kBidirectionalRing});
     case Algorithm::kRecursiveDoubling:
       return allreduce_recursive_doubling(request.rank, request.size, request.count);
     case Algorithm::kHalvingDoubling:
@@ -115,10 +116,9 @@ Schedule allreduce(const ScheduleRequest& request) {
   });
 }
 
-/// Whether the number of messages dominates the cost, because the elements are few. Up to three
-/// ranks, a ring or chain sends no more messages than a tree.
+/// Whether the number of messages dominates the cost, because the elements are few.
 bool counts_messages(const ScheduleRequest& request, std::uint64_t elements) {
-  return request.size > 3 && elements <= request.chunk_elements / thresholds::kChunkToSmall;
+  return elements <= request.chunk_elements / thresholds::kChunkToSmall;
 }
 
 /// Whether an alltoall has many small parts. Then fewer messages pay, although the rounds wait for
@@ -133,7 +133,7 @@ Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeli
     return allgather_mapped(request.rank, request.size, request.counts, pipeline_of(request));
   if (request.algorithm == Algorithm::kHierarchical)
     return allgather_hierarchical(request.rank, request.layout, request.counts, hosts_of(request));
-  if (counts_messages(request, sum_of(request.counts))) {
+  if (request.algorithm == Algorithm::kRecursiveDoubling) {
     // Doubling needs no scratch, but two more rounds if it must fold.
     if (std::has_single_bit(static_cast<unsigned>(request.size)))
       return allgather_recursive_doubling(request.rank, request.size, request.counts,
@@ -146,13 +146,29 @@ Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeli
 }
 
 /// The root and the ranks of its host, then the other hosts, one by one.
-std::vector<int> order_from(int root, const HostLayout& layout) {
+std::vector<int> order_from(int root, int size, const HostLayout& layout) {
   std::vector<int> order = {root};
+  if (layout.size() == 0) {
+    for (int i = 1; i < size; ++i) order.push_back((root + i) % size);
+    return order;
+  }
   for (const bool near : {true, false})
     for (const int rank : layout.order())
       if (rank != root && (layout.host_of(rank) == layout.host_of(root)) == near)
         order.push_back(rank);
   return order;
+}
+
+/// A chain for each host; for each rank, if there is one host only.
+std::vector<std::vector<int>> chains_of(std::span<const int> order, const HostLayout& layout) {
+  std::vector<std::vector<int>> chains;
+  for (const int rank : order) {
+    const bool is_near = layout.hosts() > 1 && !chains.empty() &&
+                         layout.host_of(chains.back().front()) == layout.host_of(rank);
+    if (!is_near) chains.emplace_back();
+    chains.back().push_back(rank);
+  }
+  return chains;
 }
 
 Schedule broadcast(const ScheduleRequest& request) {
@@ -162,16 +178,15 @@ Schedule broadcast(const ScheduleRequest& request) {
   if (request.algorithm == Algorithm::kHierarchical)
     return broadcast_hierarchical(request.rank, request.layout, request.root, request.count,
                                   hosts_of(request));
-  const auto over = [&](int rank, int root) {
-    if (counts_messages(request, request.count))
-      return broadcast_binomial(rank, request.size, root, request.count);
-    return broadcast_chain(
-        rank, request.size, root, request.count,
-        {.chunk_elements = request.chunk_elements, .chunks_in_flight = request.blocks_in_flight});
-  };
-  if (request.layout.size() == 0) return over(request.rank, request.root);
-  return by_virtual_ranks(order_from(request.root, request.layout), request.rank,
-                          [&](int virtual_rank) { return over(virtual_rank, 0); });
+  const std::vector<int> order = order_from(request.root, request.size, request.layout);
+  if (counts_messages(request, request.count))
+    return by_virtual_ranks(order, request.rank, [&](int virtual_rank) {
+      return broadcast_binomial(virtual_rank, request.size, 0, request.count);
+    });
+  return broadcast_double_tree(
+      request.rank, chains_of(order, request.layout), request.count,
+      {.chunk_elements = broadcast_chunk(request.size, request.count, request.chunk_elements),
+       .chunks_in_flight = request.blocks_in_flight});
 }
 
 Schedule reduce_scatter(const ScheduleRequest& request) {
@@ -180,7 +195,7 @@ Schedule reduce_scatter(const ScheduleRequest& request) {
   if (request.algorithm == Algorithm::kHierarchical)
     return reduce_scatter_hierarchical(request.rank, request.layout, request.counts,
                                        hosts_of(request));
-  if (counts_messages(request, sum_of(request.counts)))
+  if (request.algorithm == Algorithm::kRecursiveDoubling)
     return reduce_scatter_halving(request.rank, request.size, request.counts);
   return reduce_scatter_ring(request.rank, request.size, request.counts,
                              {.chunk_elements = request.chunk_elements,

@@ -38,7 +38,8 @@ struct ScheduleRequest {
   int blocks_in_flight = 4;  ///< blocks of allreduce and reduce-scatter; else chunks
   Placement placement = Placement::kInPlace;  ///< for allreduce
   /// For allreduce: the algorithm. For broadcast, allgather and reduce-scatter: kMapped,
-  /// kHierarchical with windows, or any other value for messages. For alltoall, gather and scatter:
+  /// kHierarchical with windows, or any other value for messages; of these, kRecursiveDoubling
+  /// makes an allgather or reduce-scatter take few rounds. For alltoall, gather and scatter:
   /// kMapped, or any other value for messages.
   Algorithm algorithm = Algorithm::kRing;
   /// Elements of mapped scratch. For kMapped: at least `pipeline_slots`. For kHierarchical: enough

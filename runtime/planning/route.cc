@@ -173,12 +173,12 @@ void take_two_levels(ScheduleRequest& request, const HostLayout& layout, DataTyp
   request.mapped_elements = window_bytes / size_of(type);
 }
 
-// A chain in the order of ranks would visit the lowest rank's host first.
+// What goes from rank to rank by number would leave a host more than once.
 void go_by_hosts(ScheduleRequest& request, const HostLayout& layout) {
   if (!goes_round(request.kind) || request.layout.size() > 0) return;
-  const bool begins_elsewhere =
-      request.kind == OperationKind::kBroadcast && request.root > 0 && layout.most_on_a_host() > 1;
-  if (begins_elsewhere || !layout.is_in_order()) request.layout = layout;
+  const bool has_chains = request.kind == OperationKind::kBroadcast && layout.hosts() > 1 &&
+                          layout.most_on_a_host() > 1;
+  if (has_chains || !layout.is_in_order()) request.layout = layout;
 }
 
 ScheduleRequest host_request(const CallShape& call, const Resources& resources,
@@ -192,11 +192,17 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
     request.mapped_elements =
         std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, element)) / element;
   } else {
+    const Network network = network_of(resources, policy);
     const bool is_broadcast = request.kind == OperationKind::kBroadcast;
-    const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);
-    if (elements * element >= (is_broadcast ? kTwoLevelBroadcast : kTwoLevels))
-      take_two_levels(request, resources.layout, call.type,
-                      network_of(resources, policy).window_bytes, kTwoLevelPiece);
+    const bool sums = request.kind == OperationKind::kReduceScatter;
+    const std::uint64_t bytes = (is_broadcast ? request.count : sum_of(request.counts)) * element;
+    if ((sums || request.kind == OperationKind::kAllgather) &&
+        few_rounds_pay(network, bytes, sums)) {
+      request.algorithm = Algorithm::kRecursiveDoubling;
+      return request;
+    }
+    if (bytes >= (is_broadcast ? kTwoLevelBroadcast : kTwoLevels))
+      take_two_levels(request, resources.layout, call.type, network.window_bytes, kTwoLevelPiece);
     go_by_hosts(request, resources.layout);
   }
   return request;

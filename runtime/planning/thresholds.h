@@ -63,8 +63,9 @@ inline constexpr std::size_t kTwoLevelWindowShare = 16 << 10;
 /// Least allgather and reduce-scatter, of all ranks together, that is worth the rounds and signals
 /// of two levels.
 inline constexpr std::size_t kTwoLevels = 128 << 10;
-/// Least broadcast by two levels: its one-level chain already sends as little over the network.
-inline constexpr std::size_t kTwoLevelBroadcast = 2 << 20;
+/// Least broadcast by two levels: one level sends as little over the network, and reaches the last
+/// of many hosts sooner. Two levels save copies inside hosts.
+inline constexpr std::size_t kTwoLevelBroadcast = 4 << 20;
 /// Shortest piece in a window; below, signals and messages cost more than two levels save.
 inline constexpr std::size_t kTwoLevelPiece = 8 << 10;
 

@@ -39,18 +39,20 @@ TEST(Algorithm, NamesComeBack) {
   EXPECT_EQ(algorithm_of(""), std::nullopt);
 }
 
-TEST(Algorithm, PricesCountMessagesBytesAndSums) {
+TEST(Algorithm, PricesCountMessagesBytesSumsAndCopies) {
+  const double copies = 2 * 0.4 * 2 / 3;  // a copy reads and writes two thirds of what a sum does
   for (const Network& network : {one_host(4), each_its_host(4)}) {
     EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 10 + 2 * 3 + 0.3);
-    EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (10 + 4 + 0.4));
+    EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000),
+                     2 * (10 + 4 + 0.4) + copies);
     // Across hosts, algorithms whose partners change get less of the network.
     const double share = network.layout.hosts() > 1 ? 1.4 : 1;
     EXPECT_DOUBLE_EQ(price(Algorithm::kHalvingDoubling, network, 4000),
-                     4 * 10 + share * 2 * 3 + 2 * 0.3);
+                     4 * 10 + share * 2 * 3 + 0.3 + copies);
   }
   // Five ranks: one sends its vector to another and gets the sum back.
   EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, one_host(5), 4000),
-                   2 * (10 + 4) + 0.4 + 2 * (10 + 4 + 0.4));
+                   2 * (10 + 4) + 0.4 + 2 * (10 + 4 + 0.4) + copies);
 }
 
 TEST(Algorithm, FewBytesTakeFewMessagesAndManyTakeTheRing) {
@@ -67,8 +69,10 @@ TEST(Algorithm, RanksThatShareCoresPayForEachMessage) {
   network.across.crowd_us = 5;
   // Ring and doubling have four messages per round; the two trees have 2 × 3 messages up and down.
   EXPECT_DOUBLE_EQ(price(Algorithm::kRing, network, 4000), 6 * 20 + 2 * 3 + 0.3);
-  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000), 2 * (20 + 4 + 0.4));
-  EXPECT_DOUBLE_EQ(price(Algorithm::kDoubleTree, network, 4000), 12 * 5 + 4 * 4 + 2 * 4 + 0.4);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kRecursiveDoubling, network, 4000),
+                   2 * (20 + 4 + 0.4) + 2 * 0.4 * 2 / 3);
+  EXPECT_DOUBLE_EQ(price(Algorithm::kDoubleTree, network, 4000),
+                   12 * 5 + 4 * 4 + 2 * 4 + 2 * 0.4 * 4 / 3);
   // Folding takes one message each way: less than a round of all ranks.
   network = each_its_host(3);
   network.across.crowd_us = 10;
@@ -105,15 +109,30 @@ TEST(Algorithm, BytesThatHideBehindLatencyCountWhereTheyKeepALinkBusy) {
 
 TEST(Algorithm, ManyRanksThatAreNoPowerOfTwoTakeTheTrees) {
   // Halving would need to fold, and the ring has 2·(p−1) messages.
-  EXPECT_EQ(cheapest(one_host(47), 1 << 20, false), Algorithm::kDoubleTree);
-  EXPECT_EQ(cheapest(each_its_host(24), 1 << 18, false), Algorithm::kDoubleTree);
+  EXPECT_EQ(cheapest(one_host(47), 1 << 18, false), Algorithm::kDoubleTree);
+  EXPECT_EQ(cheapest(each_its_host(24), 1 << 17, false), Algorithm::kDoubleTree);
 }
 
 TEST(Algorithm, ChunksOfTheTreesFillThem) {
   EXPECT_EQ(tree_chunk(8, 1 << 30, 64 << 10), 64u << 10);
   EXPECT_EQ(tree_chunk(8, 160 << 10, 64 << 10), 10u << 10);
   EXPECT_EQ(tree_chunk(8, 100, 64 << 10), 4u << 10);
-  EXPECT_EQ(tree_chunk(8, 100, 3), 1u);
+  EXPECT_EQ(tree_chunk(8, 100, 3), 3u);
+  EXPECT_EQ(broadcast_chunk(8, 1 << 30, 64 << 10), 64u << 10);
+  EXPECT_EQ(broadcast_chunk(8, 160 << 10, 64 << 10), 16u << 10);
+  EXPECT_EQ(broadcast_chunk(8, 100, 64 << 10), 8u << 10);
+}
+
+TEST(Algorithm, ChunksOfTheRingLetBlocksOverlap) {
+  EXPECT_EQ(ring_chunk(4, 1 << 30, 64 << 10), 64u << 10);
+  // Two blocks of which no third is left over, whatever the number of ranks.
+  for (const int size : {3, 4, 6, 24}) {
+    const std::uint64_t chunks = 2 * static_cast<std::uint64_t>(size);
+    EXPECT_EQ(ring_chunk(size, 96'000 * chunks, 1 << 20), 96'000u);
+    EXPECT_EQ(ring_chunk(size, 96'000 * chunks + 1, 1 << 20), 96'064u);
+  }
+  EXPECT_EQ(ring_chunk(4, 100, 64 << 10), 4u << 10);
+  EXPECT_EQ(ring_chunk(4, 100, 3), 3u);
 }
 
 TEST(Algorithm, TheRanksOfAHostShareItsLink) {
@@ -128,6 +147,28 @@ TEST(Algorithm, TheRanksOfAHostShareItsLink) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHierarchical})
     EXPECT_DOUBLE_EQ(price(algorithm, hosts_of({0, 1, 0, 1}), large),
                      price(algorithm, network, large));
+}
+
+TEST(Algorithm, ManyRanksTakeFewRoundsForLongerParts) {
+  for (const bool sums : {false, true}) {
+    std::uint64_t last = 0;
+    for (const int size : {4, 8, 16, 64, 256, 1024}) {
+      const Network network = each_its_host(size);
+      std::uint64_t most = 4;
+      while (few_rounds_pay(network, most * 2, sums)) most *= 2;
+      EXPECT_GT(most, last) << size;
+      last = most;
+    }
+    EXPECT_GT(last, std::uint64_t{8} << 20);
+    // Two or three ranks have as many rounds either way.
+    for (const int size : {2, 3}) EXPECT_FALSE(few_rounds_pay(each_its_host(size), 4, sums));
+    // All ranks of a host would send most of the bytes to other hosts.
+    EXPECT_TRUE(few_rounds_pay(each_its_host(8), 40'000, sums));
+    EXPECT_FALSE(few_rounds_pay(hosts_of({0, 0, 0, 0, 1, 1, 1, 1}), 40'000, sums));
+  }
+  // A rank that is folded sends and gets everything once more.
+  EXPECT_TRUE(few_rounds_pay(each_its_host(6), 16'000, false));
+  EXPECT_FALSE(few_rounds_pay(each_its_host(6), 16'000, true));
 }
 
 /// Bytes that all ranks send for a half type, relative to those without float32 partial sums; with

@@ -3,7 +3,7 @@
 #include "runtime/collectives/staged_messages.h"
 
 #include "runtime/collectives/alltoall_bruck.h"
-#include "runtime/collectives/broadcast_chain.h"
+#include "runtime/collectives/broadcast_double_tree.h"
 #include "tests/support/proof_cases.h"
 
 #include <gtest/gtest.h>
@@ -112,9 +112,11 @@ TEST(StagedMessagesShape, ScratchIsStagingMemory) {
         {.kind = OperationKind::kAlltoall, .counts = matrix});
 }
 
+const std::vector<std::vector<int>> kChain = {{0, 1, 2}};
+
 TEST(StagedMessagesShape, WhatIsPassedOnIsNotReadFromTheOutput) {
   const Schedule schedule = stage_messages(
-      broadcast_chain(1, 3, 0, 30, {.chunk_elements = kChunk, .chunks_in_flight = 2}),
+      broadcast_double_tree(1, kChain, 30, {.chunk_elements = kChunk, .chunks_in_flight = 2}),
       {.slots = 2, .passes_on = true});
   EXPECT_EQ(std::count_if(schedule.steps.begin(), schedule.steps.end(),
                           [](const Step& step) { return step.kind == StepKind::kCopy; }),
@@ -125,9 +127,9 @@ TEST(StagedMessagesShape, WhatIsPassedOnIsNotReadFromTheOutput) {
 
 TEST(StagedMessagesShape, MemoryIsThatOfTheSlots) {
   const auto staging = [](std::uint64_t count) {
-    return stage_messages(
-               broadcast_chain(1, 3, 0, count, {.chunk_elements = 64, .chunks_in_flight = 2}),
-               {.slots = 2})
+    return stage_messages(broadcast_double_tree(1, kChain, count,
+                                                {.chunk_elements = 64, .chunks_in_flight = 2}),
+                          {.slots = 2})
         .staging_elements;
   };
   EXPECT_EQ(staging(64 * 100), 4 * 64U);

@@ -53,19 +53,22 @@ TEST(Split, CoversEverythingInNearEqualParts) {
 TEST(MakeSchedule, ChoosesByCollective) {
   EXPECT_EQ(make_schedule({.size = 2, .count = 8}).algorithm, "allreduce_ring");
   EXPECT_EQ(make_schedule({.kind = OperationKind::kBroadcast, .size = 2, .count = 8}).algorithm,
-            "broadcast_chain");
+            "broadcast_binomial");
   const auto algorithm = [](ScheduleRequest request) { return make_schedule(request).algorithm; };
   const std::vector<std::uint64_t> counts = {3, 5};
   EXPECT_EQ(algorithm({.kind = OperationKind::kAllgather, .size = 2, .counts = counts}),
             "allgather_ring");
-  EXPECT_EQ(algorithm({.kind = OperationKind::kAllgather, .size = 4, .counts = {9, 0, 1, 2}}),
-            "allgather_recursive_doubling");
-  EXPECT_EQ(algorithm({.kind = OperationKind::kAllgather, .size = 5, .counts = {9, 0, 1, 2, 3}}),
-            "allgather_bruck");
   EXPECT_EQ(algorithm({.kind = OperationKind::kAllgather,
                        .size = 4,
-                       .chunk_elements = 100,
+                       .algorithm = Algorithm::kRecursiveDoubling,
                        .counts = {9, 0, 1, 2}}),
+            "allgather_recursive_doubling");
+  EXPECT_EQ(algorithm({.kind = OperationKind::kAllgather,
+                       .size = 5,
+                       .algorithm = Algorithm::kRecursiveDoubling,
+                       .counts = {9, 0, 1, 2, 3}}),
+            "allgather_bruck");
+  EXPECT_EQ(algorithm({.kind = OperationKind::kAllgather, .size = 4, .counts = {9, 0, 1, 2}}),
             "allgather_ring");
   EXPECT_EQ(algorithm({.kind = OperationKind::kAlltoall, .size = 2, .counts = {1, 2, 3, 4}}),
             "alltoall_pairwise");
@@ -79,12 +82,15 @@ TEST(MakeSchedule, ChoosesByCollective) {
             "alltoall_pairwise");
   EXPECT_EQ(algorithm({.kind = OperationKind::kReduceScatter, .size = 2, .counts = counts}),
             "reduce_scatter_ring");
-  EXPECT_EQ(algorithm({.kind = OperationKind::kReduceScatter, .size = 4, .counts = {9, 0, 1, 2}}),
+  EXPECT_EQ(algorithm({.kind = OperationKind::kReduceScatter,
+                       .size = 4,
+                       .algorithm = Algorithm::kRecursiveDoubling,
+                       .counts = {9, 0, 1, 2}}),
             "reduce_scatter_halving");
   EXPECT_EQ(algorithm({.kind = OperationKind::kBroadcast, .size = 4, .count = 8}),
             "broadcast_binomial");
   EXPECT_EQ(algorithm({.kind = OperationKind::kBroadcast, .size = 4, .count = 1 << 20}),
-            "broadcast_chain");
+            "broadcast_double_tree");
   EXPECT_EQ(algorithm({.kind = OperationKind::kGather, .size = 2, .counts = counts}),
             "gather_linear");
   EXPECT_EQ(algorithm({.kind = OperationKind::kScatter, .size = 2, .counts = counts}),
@@ -139,7 +145,7 @@ TEST(MakeSchedule, AllreducesGoRoundTheHostsInTurn) {
   }
 }
 
-TEST(MakeSchedule, WhatGoesRoundLeavesEachHostOnce) {
+TEST(MakeSchedule, WhatGoesRoundEntersEachHostOnce) {
   const HostLayout layout(std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1}, {});
   const std::vector<std::uint64_t> counts = {17, 9, 0, 30, 1, 8, 25, 10};
   for (const OperationKind collective :
@@ -171,7 +177,8 @@ TEST(MakeSchedule, WhatGoesRoundLeavesEachHostOnce) {
             if (step.kind == StepKind::kSend &&
                 layout.host_of(schedule.rank) != layout.host_of(step.peer))
               links.emplace(schedule.rank, step.peer);
-        EXPECT_EQ(links.size(), collective == OperationKind::kBroadcast ? 2u : 3u);
+        // A broadcast's two trees have two edges each.
+        EXPECT_EQ(links.size(), collective == OperationKind::kBroadcast ? 4u : 3u);
       }
 }
 
