@@ -50,13 +50,14 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupKolo::getBackendOptions()
 void ProcessGroupKolo::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
 const ProcessSet& ProcessGroupKolo::set() const {
+  const auto refuse_call = [](const char* why) {
+    throwing_for_host(
+        [&] { raise(ErrorCode::kShutdown, std::string("ProcessGroupKolo: ") + why); });
+  };
   const std::uint64_t world = world_number();
-  if (size_ == 0)
-    raise(ErrorCode::kShutdown, "ProcessGroupKolo: the group waits for reconfigure()");
-  if (world != world_ && world != 0) {
-    raise(ErrorCode::kShutdown,
-          "ProcessGroupKolo: the world in which the group was made has ended; make a new group");
-  }
+  if (size_ == 0) refuse_call("the group waits for reconfigure()");
+  if (world != world_ && world != 0)
+    refuse_call("the world in which the group was made has ended; make a new group");
   return set_;
 }
 
