@@ -94,6 +94,13 @@ std::uint64_t next_key() {
   return ++last;
 }
 
+/// Calls the hooks on completion if all of these, which are done, have succeeded.
+void tell_success(const GroupHooks& hooks, const std::vector<std::shared_ptr<Work>>& works,
+                  std::uint64_t key) {
+  const auto succeeded = [](const auto& work) { return work->wait().ok(); };
+  if (std::all_of(works.begin(), works.end(), succeeded)) hooks.completion.call(key);
+}
+
 }  // namespace
 
 GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures,
@@ -106,10 +113,13 @@ GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futu
       futures_(futures.state_),
       hooks_(std::move(hooks)) {
   if (!hooks_->completion.empty()) {
-    when_done([hooks = hooks_, works = started_.works, key = key_] {
-      const auto succeeded = [](const auto& work) { return work->wait().ok(); };
-      if (std::all_of(works.begin(), works.end(), succeeded)) hooks->completion.call(key);
-    });
+    if (all_done()) {
+      tell_success(*hooks_, started_.works, key_);
+    } else {
+      when_done([hooks = hooks_, works = started_.works, key = key_] {
+        tell_success(*hooks, works, key);
+      });
+    }
   }
   if (!recordFunctionEndCallback_) return;
   recording_ = std::make_shared<Recording>();
