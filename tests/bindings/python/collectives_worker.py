@@ -4,6 +4,7 @@ import datetime
 import functools
 import os
 import sys
+import types
 import warnings
 
 import torch
@@ -172,6 +173,39 @@ def barriers(rank, size):
         dist.barrier()
 
 
+def memory(rank, size):
+    """Tensors in memory that the ranks of this host share."""
+    cpu = torch.device("cpu")
+    backend = dist.group.WORLD._get_backend(cpu)
+    assert backend.supports_tensor_alloc(cpu)
+    tensor = backend.allocate_tensor(5, dtype=torch.float32, device=cpu)
+    expect(tensor, torch.zeros(5))
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        spans = [(*(int(end, 16) for end in line.split()[0].split("-")), line) for line in maps]
+    place = next(line for begin, end, line in spans if begin <= tensor.data_ptr() < end)
+    assert size == 1 or "kolo" in place, place
+    tensor += mine()
+    dist.all_reduce(tensor)
+    expect(tensor, sum(mine(rank=other) for other in range(size)))
+    from kolo.c10d import KoloError
+    error = raises(KoloError, lambda: backend.allocate_tensor(-1, dtype=torch.float32, device=cpu), "[-1] is no shape")
+    assert error.code == "invalid argument", error.code
+
+
+def devices(rank, size):
+    """device_id is this rank's GPU, if it is one; of the default group, torch gives it to all others."""
+    import kolo.c10d
+    group = types.SimpleNamespace(bound_device_id=torch.device("cuda:3"))
+    described = types.SimpleNamespace(process_group=group, store=None, timeout=datetime.timedelta(seconds=20),
+                                      group_rank=rank, group_size=size, global_ranks_in_group=list(range(size)))
+    raises(kolo.c10d.KoloError, lambda: kolo.c10d._create(described, None), "cuda:3", f"rank {rank}", "the CPU")
+    described.enable_reconfigure = True
+    raises(kolo.c10d.KoloError, lambda: kolo.c10d._create(described, None), "cuda:3", "KOLO_DEVICE")
+    group.bound_device_id = torch.device("cpu:0")
+    del described.enable_reconfigure
+    assert kolo.c10d._create(described, None).size() == size
+
+
 def errors(rank, size):
     from kolo.c10d import KoloError
     error = raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR), "not Float tensors by BXOR")
@@ -191,7 +225,7 @@ def main():
     """Every part by env://, or all-reduces by each init method of the arguments, one after the other."""
     warnings.simplefilter("ignore", FutureWarning)  # forms that torch will drop
     rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-    every = (reductions, gathers, exchanges, messages, objects, groups, barriers, errors)
+    every = (reductions, gathers, exchanges, messages, objects, groups, barriers, memory, devices, errors)
     for method in sys.argv[1:] or ["env://"]:
         dist.init_process_group("kolo", init_method=method, **({} if method == "env://" else {"rank": rank, "world_size": size}))
         assert dist.get_backend() == "kolo" and (dist.get_rank(), dist.get_world_size()) == (rank, size)
