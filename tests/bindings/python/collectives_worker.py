@@ -216,7 +216,10 @@ def errors(rank, size):
     if rank == 0:
         raises(RuntimeError, lambda: dist.gather(mine_is, [torch.empty(4) for _ in range(size)]),
                "c10d gather: 3 elements came from rank 1, but the output for them has 4")
+        future = dist.gather(mine_is, [torch.empty(4) for _ in range(size)], async_op=True).get_future()
+        assert raises(KoloError, future.wait, "3 elements came from rank 1").code == "mismatch"
     else:
+        dist.gather(mine_is)
         dist.gather(mine_is)
     dist.barrier()
 
