@@ -3,6 +3,7 @@
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
 #include "bindings/core/regroup.h"
+#include "bindings/core/shared_memory.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/c10d.h>
@@ -133,6 +134,16 @@ at::Tensor ProcessGroupKolo::allocateTensor(long size,  // NOLINT(google-runtime
                                             at::TensorOptions options) {
   static_cast<void>(set());
   return shared_zeros({size}, options);
+}
+
+std::unordered_map<std::string, std::uint64_t> ProcessGroupKolo::getMemoryStats() {
+  static_cast<void>(set());
+  const RuntimeInfo info = runtime_info();
+  return {{"window_bytes", info.shared_bytes},
+          {"arena_bytes", info.arena_bytes},
+          {"arena_bytes_used", arena_bytes_used()},
+          {"device_arena_bytes", info.device_arena_bytes},
+          {"device_arena_bytes_used", device_arena_bytes_used()}};
 }
 
 void ProcessGroupKolo::startCoalescing() {

@@ -48,6 +48,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -199,6 +200,12 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// it copy nothing. Throws what that throws. Not collective.
   at::Tensor allocateTensor(long size,
                             at::TensorOptions options = {}) override;  // NOLINT(google-runtime-int)
+
+  /// Bytes of this process's memory that ranks of a host share, for all groups together, by name:
+  /// "window_bytes" for schedules; "arena_bytes" of address space for kolo::allocate(), of which
+  /// "arena_bytes_used"; "device_arena_bytes" for kolo::allocate_on_device(), of which
+  /// "device_arena_bytes_used". It is no `override`, because older LibTorch has no such call.
+  virtual std::unordered_map<std::string, std::uint64_t> getMemoryStats();
 
   /// The works of the calls from here to endCoalescing(), which start at once, become one.
   bool supportsCoalescing() const override { return true; }

@@ -178,7 +178,11 @@ def memory(rank, size):
     cpu = torch.device("cpu")
     backend = dist.group.WORLD._get_backend(cpu)
     assert backend.supports_tensor_alloc(cpu)
+    before = backend.memory_stats()
     tensor = backend.allocate_tensor(5, dtype=torch.float32, device=cpu)
+    after = backend.memory_stats()
+    assert (after["arena_bytes_used"] > before["arena_bytes_used"]) == (size > 1), (before, after)
+    assert after["arena_bytes_used"] <= after["arena_bytes"] and after["device_arena_bytes"] == 0, after
     expect(tensor, torch.zeros(5))
     with open("/proc/self/maps", encoding="ascii") as maps:
         spans = [(*(int(end, 16) for end in line.split()[0].split("-")), line) for line in maps]
