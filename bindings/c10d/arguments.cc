@@ -63,7 +63,9 @@ void check_size(std::int64_t size, std::int64_t expected, const char* call, cons
     refuse(call, fmt::format("the {} has {} elements instead of {}", what, size, expected));
 }
 
-torch::Tensor input_of(const torch::Tensor& tensor) { return plain(tensor.detach()); }
+torch::Tensor input_of(const torch::Tensor& tensor) {
+  return is_plain(tensor) ? tensor : plain(tensor.detach());
+}
 
 std::vector<std::int64_t> sizes_of(const Tensors& list) {
   std::vector<std::int64_t> sizes;

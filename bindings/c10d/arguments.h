@@ -43,7 +43,8 @@ void check_outputs(const Tensors& outputs, const char* call);
 void check_count(const Tensors& list, std::size_t ranks, const char* call, const char* what);
 void check_size(std::int64_t size, std::int64_t expected, const char* call, const char* what);
 
-/// A contiguous version of the tensor.
+/// A contiguous version of the tensor, to be read in a scope without gradients; itself where it is
+/// one.
 torch::Tensor input_of(const torch::Tensor& tensor);
 /// All tensors of the list, end to end.
 torch::Tensor flat(const Tensors& list);

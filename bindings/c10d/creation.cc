@@ -62,7 +62,8 @@ void begin_world(const Description& description) {
   if (!description.store) refuse(kCall, "a group needs a store, over which its ranks meet");
   InitOptions options{.rank = description.rank,
                       .size = description.size,
-                      .store = key_value_store(description.store)};
+                      .store = key_value_store(description.store),
+                      .device = description.device};
   if (is_set(description.timeout))
     options.timeout = std::chrono::ceil<std::chrono::seconds>(description.timeout);
   init(options);
@@ -116,6 +117,13 @@ ProcessSet add_set_of(const Description& description) {
 c10::intrusive_ptr<ProcessGroupKolo> ProcessGroupKolo::create(const Description& description) {
   check(description);
   const bool begins = !is_initialized();
+  if (!begins && description.device && *description.device != device_ordinal()) {
+    refuse(kCall, fmt::format(
+                      "the group's device is cuda:{}, but that of rank {} in kolo's world is {}; "
+                      "give the device where the world begins (init_process_group)",
+                      *description.device, kolo::rank(),
+                      device_ordinal() < 0 ? "the CPU" : fmt::format("cuda:{}", device_ordinal())));
+  }
   if (begins) begin_world(description);
   auto group =
       c10::make_intrusive<ProcessGroupKolo>(begins ? ProcessSet() : add_set_of(description));

@@ -3,9 +3,11 @@
 #include "bindings/c10d/arguments.h"
 #include "bindings/c10d/start.h"
 #include "bindings/core/regroup.h"
+#include "bindings/core/shared_memory.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/c10d.h>
+#include <kolo/torch/memory.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -49,14 +51,33 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupKolo::getBackendOptions()
 
 void ProcessGroupKolo::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-const ProcessSet& ProcessGroupKolo::set() const {
-  const std::uint64_t world = world_number();
-  if (size_ == 0)
-    raise(ErrorCode::kShutdown, "ProcessGroupKolo: the group waits for reconfigure()");
-  if (world != world_ && world != 0) {
-    raise(ErrorCode::kShutdown,
-          "ProcessGroupKolo: the world in which the group was made has ended; make a new group");
+void ProcessGroupKolo::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
+  extensions_.push_back({.time = timeout});
+}
+
+std::chrono::milliseconds ProcessGroupKolo::extension_of(
+    const std::vector<std::shared_ptr<Work>>& operations) {
+  std::erase_if(extensions_, [](const Extension& extension) {
+    return extension.first && std::all_of(extension.first->begin(), extension.first->end(),
+                                          [](const auto& work) { return work->done(); });
+  });
+  std::chrono::milliseconds all{0};
+  for (Extension& extension : extensions_) {
+    if (!extension.first) extension.first = operations;
+    all += extension.time;
   }
+  return all;
+}
+
+const ProcessSet& ProcessGroupKolo::set() const {
+  const auto refuse_call = [](const char* why) {
+    throwing_for_host(
+        [&] { raise(ErrorCode::kShutdown, std::string("ProcessGroupKolo: ") + why); });
+  };
+  const std::uint64_t world = world_number();
+  if (size_ == 0) refuse_call("the group waits for reconfigure()");
+  if (world != world_ && world != 0)
+    refuse_call("the world in which the group was made has ended; make a new group");
   return set_;
 }
 
@@ -74,12 +95,14 @@ bool ProcessGroupKolo::in_order(const at::Tensor& tensor) const {
 CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
                                    std::chrono::milliseconds timeout) {
   if (!started.inputs.empty()) device_ = started.device;
+  if (timeout <= kNoTimeout) timeout = timeout_;
+  if (!extensions_.empty()) {
+    const std::chrono::milliseconds more = extension_of(started.works);
+    if (timeout > kNoTimeout) timeout += more;
+  }
   auto work = c10::make_intrusive<GroupWork>(
       std::move(started),
-      GroupWork::Call{.type = type,
-                      .rank = rank_,
-                      .sequence = ++sequence_,
-                      .timeout = timeout > kNoTimeout ? timeout : timeout_},
+      GroupWork::Call{.type = type, .rank = rank_, .sequence = ++sequence_, .timeout = timeout},
       *futures_, hooks_);
   if (coalesced_) coalesced_->push_back(work);
   return work;
@@ -102,6 +125,26 @@ void ProcessGroupKolo::registerAbortHook(std::int64_t hook_id, c10d::AbortHook h
 
 void ProcessGroupKolo::unregisterAbortHook(std::int64_t hook_id) { hooks_->abort.remove(hook_id); }
 #endif
+
+bool ProcessGroupKolo::supportsTensorAlloc(c10::DeviceIndex /*device_index*/) {
+  return world_ != 0 && world_ == world_number();
+}
+
+at::Tensor ProcessGroupKolo::allocateTensor(long size,  // NOLINT(google-runtime-int)
+                                            at::TensorOptions options) {
+  static_cast<void>(set());
+  return shared_zeros({size}, options);
+}
+
+std::unordered_map<std::string, std::uint64_t> ProcessGroupKolo::getMemoryStats() {
+  static_cast<void>(set());
+  const RuntimeInfo info = runtime_info();
+  return {{"window_bytes", info.shared_bytes},
+          {"arena_bytes", info.arena_bytes},
+          {"arena_bytes_used", arena_bytes_used()},
+          {"device_arena_bytes", info.device_arena_bytes},
+          {"device_arena_bytes_used", device_arena_bytes_used()}};
+}
 
 void ProcessGroupKolo::startCoalescing() {
   if (coalesced_) refuse("startCoalescing", "was called twice; call endCoalescing() between");

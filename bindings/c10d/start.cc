@@ -17,6 +17,14 @@
 namespace kolo::c10d_binding {
 namespace {
 
+std::shared_ptr<Work> in_order(const OrderedArguments& call, std::shared_ptr<const void> owner) {
+  return throwing_for_host([&] { return start_ordered(call, std::move(owner)); });
+}
+
+std::shared_ptr<Work> by_order(Submission call, Allocator allocate = {}) {
+  return throwing_for_host([&] { return start_by_order(std::move(call), std::move(allocate)); });
+}
+
 std::shared_ptr<const void> owner_of(const torch::Tensor& a, const torch::Tensor& b) {
   return std::make_shared<const std::pair<torch::Tensor, torch::Tensor>>(a, b);
 }
@@ -30,7 +38,7 @@ std::shared_ptr<Work> start_on_host(const ProcessSet& set, OrderedArguments call
   call.count = count;
   call.type = data_type_of(output, {});
   call.process_set = set.id();
-  return start_ordered(call, owner_of(input, output));
+  return in_order(call, owner_of(input, output));
 }
 
 /// Returns the existing memory, or null if the size differs, which fails the operation.
@@ -214,7 +222,7 @@ std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor
   Submission call = negotiated(set, OperationKind::kAllreduce, input, owner_of(input, output));
   call.signature.op = op;
   call.output = static_cast<std::byte*>(output.data_ptr());
-  return start_by_order(std::move(call));
+  return by_order(std::move(call));
 }
 
 std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor,
@@ -225,15 +233,15 @@ std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor
   Submission call = negotiated(set, OperationKind::kBroadcast, tensor, owner_of(tensor, tensor));
   call.signature.root = root;
   call.output = static_cast<std::byte*>(tensor.data_ptr());
-  return start_by_order(std::move(call));
+  return by_order(std::move(call));
 }
 
 std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output) {
   if (output.is_cpu())
     return start_on_host(set, {.kind = OperationKind::kAllgather}, input, output, input.numel());
-  return start_by_order(negotiated(set, OperationKind::kAllgather, input, owner_of(input, output)),
-                        into(output));
+  return by_order(negotiated(set, OperationKind::kAllgather, input, owner_of(input, output)),
+                  into(output));
 }
 
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
@@ -243,29 +251,35 @@ std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::T
                          output.numel());
   Submission call = negotiated(set, OperationKind::kReduceScatter, input, owner_of(input, output));
   call.signature.op = op;
-  return start_by_order(std::move(call), into(output));
+  return by_order(std::move(call), into(output));
 }
 
 std::shared_ptr<Work> start_barrier(const ProcessSet& set) {
-  return start_ordered({.kind = OperationKind::kBarrier, .process_set = set.id()}, nullptr);
+  return in_order({.kind = OperationKind::kBarrier, .process_set = set.id()}, nullptr);
 }
 
 std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,
                                  int tag) {
-  return send_async(tensor.const_data_ptr(), tensor.numel(), data_type_of(tensor, {}), to,
-                    message(set, tensor, tag));
+  return throwing_for_host([&] {
+    return send_async(tensor.const_data_ptr(), tensor.numel(), data_type_of(tensor, {}), to,
+                      message(set, tensor, tag));
+  });
 }
 
 std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
                                  int tag) {
-  return recv_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}), from,
-                    message(set, tensor, tag));
+  return throwing_for_host([&] {
+    return recv_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}), from,
+                      message(set, tensor, tag));
+  });
 }
 
 std::shared_ptr<Work> start_recv_from_any(const ProcessSet& set, const torch::Tensor& tensor,
                                           int tag) {
-  return recv_from_any_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}),
-                             message(set, tensor, tag));
+  return throwing_for_host([&] {
+    return recv_from_any_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}),
+                               message(set, tensor, tag));
+  });
 }
 
 Parts::Parts(std::vector<std::int64_t> expected, const torch::TensorOptions& options)
@@ -281,7 +295,7 @@ void Parts::start(const ProcessSet& set, OperationKind kind, const torch::Tensor
   call.splits = std::move(splits);
   // Allocates the size that arrives, even if another size is expected. Otherwise this rank alone
   // would fail, with a misleading error about missing memory.
-  work_ = start_by_order(std::move(call), allocator_of(memory_, options_));
+  work_ = by_order(std::move(call), allocator_of(memory_, options_));
 }
 
 torch::Tensor Parts::from(std::size_t rank, const char* call,

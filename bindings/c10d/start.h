@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bindings/c10d/work.h"
+#include "bindings/core/host_exceptions.h"
 #include "bindings/core/refusals.h"
 #include "bindings/torch/tensors/device_stream.h"
 
@@ -45,8 +46,10 @@ void call_refused(const ProcessSet& set, const CalledMessage& called, const std:
 /// exception of `check` refuses the call.
 template <class Call = Called, class Check>
 auto checked(const ProcessSet& set, const Call& called, Check&& check) {
-  return kolo::checked(std::forward<Check>(check), [&](const std::exception& error) {
-    call_refused(set, called, reason_of(error));
+  return throwing_for_host([&] {
+    return kolo::checked(std::forward<Check>(check), [&](const std::exception& error) {
+      call_refused(set, called, reason_of(error));
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 #include "bindings/c10d/work.h"
 
 #include "bindings/c10d/interruption.h"
+#include "bindings/core/host_exceptions.h"
 #include "bindings/torch/tensors/device_stream.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
@@ -93,6 +94,13 @@ std::uint64_t next_key() {
   return ++last;
 }
 
+/// Calls the hooks on completion if all of these, which are done, have succeeded.
+void tell_success(const GroupHooks& hooks, const std::vector<std::shared_ptr<Work>>& works,
+                  std::uint64_t key) {
+  const auto succeeded = [](const auto& work) { return work->wait().ok(); };
+  if (std::all_of(works.begin(), works.end(), succeeded)) hooks.completion.call(key);
+}
+
 }  // namespace
 
 GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures,
@@ -105,10 +113,13 @@ GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futu
       futures_(futures.state_),
       hooks_(std::move(hooks)) {
   if (!hooks_->completion.empty()) {
-    when_done([hooks = hooks_, works = started_.works, key = key_] {
-      const auto succeeded = [](const auto& work) { return work->wait().ok(); };
-      if (std::all_of(works.begin(), works.end(), succeeded)) hooks->completion.call(key);
-    });
+    if (all_done()) {
+      tell_success(*hooks_, started_.works, key_);
+    } else {
+      when_done([hooks = hooks_, works = started_.works, key = key_] {
+        tell_success(*hooks, works, key);
+      });
+    }
   }
   if (!recordFunctionEndCallback_) return;
   recording_ = std::make_shared<Recording>();
@@ -131,18 +142,22 @@ void GroupWork::when_done(const std::function<void()>& call) const {
   tell();
 }
 
+void GroupWork::take_outcome() const {
+  for (const auto& work : started_.works) kolo::synchronize(*work);
+  if (!started_.finish) return;
+  for (const auto& work : started_.works) order_current_stream(*work, started_.device);
+  // finish() may write all tensors here, even those made in inference mode.
+  const c10::InferenceMode inference;
+  started_.finish();
+  if (started_.device.is_cpu()) return;
+  copied_.emplace(started_.device.type());
+  copied_->record(stream_of(started_.device));
+}
+
 void GroupWork::settle() const {
   std::call_once(settled_, [this] {
     try {
-      for (const auto& work : started_.works) kolo::synchronize(*work);
-      if (!started_.finish) return;
-      for (const auto& work : started_.works) order_current_stream(*work, started_.device);
-      // finish() may write all tensors here, even those made in inference mode.
-      const c10::InferenceMode inference;
-      started_.finish();
-      if (started_.device.is_cpu()) return;
-      copied_.emplace(started_.device.type());
-      copied_->record(stream_of(started_.device));
+      throwing_for_host([this] { take_outcome(); });
     } catch (...) {
       failure_ = std::current_exception();
       hooks_->abort.call();
@@ -187,6 +202,15 @@ std::exception_ptr GroupWork::exception() const {
   return failure_;
 }
 
+void GroupWork::raise_timeout(std::chrono::milliseconds timeout) const {
+  raise(ErrorCode::kTimeout,
+        "c10d call " + std::to_string(call_.sequence) + " (" + c10d::opTypeToString(call_.type) +
+            ") of rank " + std::to_string(call_.rank) + " of the group is not done after " +
+            std::to_string(timeout.count()) +
+            " ms, the timeout it was given; it goes on until KOLO_OPERATION_TIMEOUT. Wait again, "
+            "or longer, or abort() the group");
+}
+
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   if (timeout <= kNoTimeout) timeout = call_.timeout;
@@ -203,12 +227,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
     };
     wait_interruptibly(wait_until, until);
     if (work->done()) continue;
-    raise(ErrorCode::kTimeout,
-          "c10d call " + std::to_string(call_.sequence) + " (" + c10d::opTypeToString(call_.type) +
-              ") of rank " + std::to_string(call_.rank) + " of the group is not done after " +
-              std::to_string(timeout.count()) +
-              " ms, the timeout it was given; it goes on until KOLO_OPERATION_TIMEOUT. Wait again, "
-              "or longer, or abort() the group");
+    throwing_for_host([&] { raise_timeout(timeout); });
   }
   if (recording_ != nullptr) recording_->stop();
   complete_future();

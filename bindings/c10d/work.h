@@ -109,6 +109,9 @@ class GroupWork final : public c10d::Work {
   bool all_done() const;
   /// Runs `call` once all operations are done: here, or on the thread that ends the last one.
   void when_done(const std::function<void()>& call) const;
+  /// Throws the operations' failure, or finishes the call. Precondition: all operations are done.
+  void take_outcome() const;
+  [[noreturn]] void raise_timeout(std::chrono::milliseconds timeout) const;
   /// Turns the operations' outcome into the call's, once. Precondition: all operations are done.
   void settle() const;
   /// Makes the current stream wait for the results; throws the call's failure. Precondition: all

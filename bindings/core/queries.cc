@@ -7,6 +7,7 @@
 #include <kolo/kolo.h>
 #include <kolo/timeline.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,12 @@ std::shared_ptr<void> allocate_if_shared(std::size_t bytes) {
 
 std::shared_ptr<void> allocate_on_device(std::size_t bytes) {
   return value_or_throw(runtime_for("allocate_on_device")->allocate_on_device(bytes));
+}
+
+std::size_t arena_bytes_used() { return runtime_for("arena_bytes_used")->arena_bytes_used(); }
+
+std::size_t device_arena_bytes_used() {
+  return runtime_for("device_arena_bytes_used")->device_arena_bytes_used();
 }
 
 int rank() { return runtime_for("rank")->world().rank(); }

@@ -353,6 +353,14 @@ std::vector<AllreduceChoice> allreduces_of(const Resources& resources, const Pol
 
 }  // namespace
 
+std::size_t Runtime::arena_bytes_used() const {
+  return window_.arena() == nullptr ? 0 : window_.arena()->bytes_used();
+}
+
+std::size_t Runtime::device_arena_bytes_used() const {
+  return devices_.arena() == nullptr ? 0 : devices_.arena()->bytes_used();
+}
+
 RuntimeInfo Runtime::info() const {
   RuntimeInfo info;
   info.rendezvous = rendezvous_;

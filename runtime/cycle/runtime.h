@@ -119,6 +119,11 @@ class Runtime {
   /// runtime. Waits for the device. kDevice.
   Result<std::shared_ptr<std::byte>> allocate_on_device(std::size_t bytes) const;
 
+  /// Bytes of the memory that ranks of this host share and that is in use: of allocate(), and of
+  /// allocate_on_device().
+  std::size_t arena_bytes_used() const;
+  std::size_t device_arena_bytes_used() const;
+
   /// This rank's accelerator; null if it has none. Any thread.
   Accelerator* accelerator() const { return devices_.accelerator(); }
 

@@ -48,6 +48,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,9 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
     /// Default deadline of wait(), and of each phase of a world's start. c10d's default of half an
     /// hour counts as unset.
     std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+    /// CUDA device of this rank, as InitOptions::device. In a world that is there it must be its
+    /// device.
+    std::optional<int> device = {};
   };
   /// The group of this description. Collective over its members alone.
   /// - If kolo is not initialised, these ranks become its world, over the store, and shutdown() of
@@ -110,6 +114,10 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// (KOLO_OPERATION_TIMEOUT). A call's own `timeout` takes precedence. The operation goes on after
   /// a wait that timed out.
   void setTimeout(std::chrono::milliseconds timeout) override;
+  /// Adds to the deadlines of wait() that the works from here on have, until the first of them is
+  /// done. Without a deadline nothing changes. It is no `override`, because older LibTorch has no
+  /// such call.
+  virtual void addEphemeralTimeout(const std::chrono::milliseconds& timeout);
   /// Number of calls so far.
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
   /// False before reconfigure(), if the group waits for it.
@@ -184,6 +192,20 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   void registerAbortHook(std::int64_t hook_id, c10d::AbortHook hook) override;
   void unregisterAbortHook(std::int64_t hook_id) override;
 #endif
+
+  /// True in the world in which the group was made. `device_index` may be any: allocateTensor()
+  /// gives ordinary memory where there is no other.
+  bool supportsTensorAlloc(c10::DeviceIndex device_index) override;
+  /// kolo::shared_zeros() of this many elements: between ranks of one host, in-place all-reduces on
+  /// it copy nothing. Throws what that throws. Not collective.
+  at::Tensor allocateTensor(long size,
+                            at::TensorOptions options = {}) override;  // NOLINT(google-runtime-int)
+
+  /// Bytes of this process's memory that ranks of a host share, for all groups together, by name:
+  /// "window_bytes" for schedules; "arena_bytes" of address space for kolo::allocate(), of which
+  /// "arena_bytes_used"; "device_arena_bytes" for kolo::allocate_on_device(), of which
+  /// "device_arena_bytes_used". It is no `override`, because older LibTorch has no such call.
+  virtual std::unordered_map<std::string, std::uint64_t> getMemoryStats();
 
   /// The works of the calls from here to endCoalescing(), which start at once, become one.
   bool supportsCoalescing() const override { return true; }
@@ -295,6 +317,8 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                                        std::int64_t root) const;
   c10::intrusive_ptr<c10d::Work> to_work(c10d_binding::Started started, c10d::OpType type,
                                          std::chrono::milliseconds timeout);
+  /// By what addEphemeralTimeout() extends the deadline of a new work, which has these operations.
+  std::chrono::milliseconds extension_of(const std::vector<std::shared_ptr<Work>>& operations);
 
   ProcessSet set_;
   c10::intrusive_ptr<c10d::Store> store_;  ///< null: none was given
@@ -308,6 +332,11 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   std::optional<std::int64_t> uuid_;   ///< the last reconfigure()'s
   std::vector<int> ranks_;             ///< world ranks, indexed by rank of the group
   std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout;
+  struct Extension {
+    std::chrono::milliseconds time;
+    std::optional<std::vector<std::shared_ptr<Work>>> first = {};  ///< operations of the first work
+  };
+  std::vector<Extension> extensions_;  ///< by addEphemeralTimeout()
   std::atomic<std::uint64_t> sequence_ = 0;
   at::Device device_ = at::kCPU;  ///< the latest call's
   std::shared_ptr<c10d_binding::GroupHooks> hooks_;

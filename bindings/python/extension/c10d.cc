@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -55,12 +56,14 @@ void run_signal_handlers() {
 }
 
 Group create(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-             std::vector<std::int64_t> global_ranks, std::chrono::milliseconds timeout) {
+             std::vector<std::int64_t> global_ranks, std::chrono::milliseconds timeout,
+             std::optional<int> device) {
   return ProcessGroupKolo::create({.store = std::move(store),
                                    .rank = rank,
                                    .size = size,
                                    .global_ranks = std::move(global_ranks),
-                                   .timeout = timeout});
+                                   .timeout = timeout,
+                                   .device = device});
 }
 
 Group create_without_ranks() {
@@ -81,7 +84,7 @@ void add_c10d(py::module_& module) {
           "A subgroup is made by its members alone, so others have nothing to do.",
           py::arg("device"));
   module.def("create_group", &create, Unlocked(), py::arg("store"), py::arg("rank"),
-             py::arg("size"), py::arg("global_ranks"), py::arg("timeout"),
+             py::arg("size"), py::arg("global_ranks"), py::arg("timeout"), py::arg("device"),
              "The backend of a group: the world of its ranks, or a process set of the world that "
              "is there.");
   module.def("create_group_without_ranks", &create_without_ranks,

@@ -1,6 +1,11 @@
+// kolo's exceptions in Python. From pybind11's functions they come as they are. Through torch's
+// other ways, as out of backward(), they come as HostError, which torch turns into Python's.
+#include "bindings/core/host_exceptions.h"
 #include "bindings/python/extension/parts.h"
 
 #include <kolo/kolo.h>
+
+#include <torch/csrc/Exceptions.h>
 
 #include <exception>
 #include <string>
@@ -8,13 +13,26 @@
 namespace kolo::python {
 namespace {
 
-void raise_in_python(const Exception& error) {
-  const bool of_arguments = error.code() == ErrorCode::kInvalidArgument;
-  const py::object type =
-      py::module_::import("kolo.errors").attr(of_arguments ? "KoloArgumentError" : "KoloError");
-  const py::object raised = type(error.what(), std::string(to_string(error.code())));
-  PyErr_SetObject(type.ptr(), raised.ptr());
+/// The class of Python whose instances have this code; a borrowed reference. Needs the
+/// interpreter's lock.
+PyObject* class_of(ErrorCode code) {
+  const py::object found =
+      py::module_::import("kolo.errors").attr("class_of")(std::string(to_string(code)));
+  return found.ptr();  // kolo.errors keeps it
 }
+
+/// A kolo::Exception that torch's C++ carries. It holds nothing of Python, so any thread may throw
+/// and drop it. Torch makes Python's exception of the type and the text where it returns to Python.
+class HostError final : public torch::PyTorchError {
+ public:
+  explicit HostError(const Exception& error) : PyTorchError(error.what()), code_(error.code()) {}
+  PyObject* python_type() override { return class_of(code_); }
+
+ private:
+  ErrorCode code_;
+};
+
+void throw_host_error(const Exception& error) { throw HostError(error); }
 
 }  // namespace
 
@@ -24,9 +42,12 @@ void add_errors(py::module_&) {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const Exception& error) {
-      raise_in_python(error);
+      PyErr_SetString(class_of(error.code()), error.what());
+    } catch (HostError& error) {
+      PyErr_SetString(error.python_type(), error.what());
     }
   });
+  set_host_exceptions(&throw_host_error);
 }
 
 }  // namespace kolo::python

@@ -20,7 +20,7 @@ import torch.distributed
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from kolo import _library
-from kolo.errors import KoloError
+from kolo.errors import KoloArgumentError, KoloError
 
 _extension = _library.load()
 
@@ -34,11 +34,17 @@ _DEVICES = ["cpu", "cuda"]
 
 def _create(options: Any, pg_options: object | None) -> Any:
     """Creates a group's backend, as ``torch.distributed`` describes the group."""
+    group = getattr(options, "process_group", None)
+    device_id = group.bound_device_id if group is not None else None
+    device = device_id.index if device_id is not None and device_id.type == "cuda" else None
     if getattr(options, "enable_reconfigure", False):
+        if device is not None:
+            raise KoloArgumentError(f"device_id is {device_id}, but a group that waits for reconfigure() takes its "
+                                    "device by KOLO_DEVICE; leave device_id out", "invalid argument")
         return _extension.create_group_without_ranks()
     timeout: timedelta = options.timeout
     return _extension.create_group(options.store, options.group_rank, options.group_size,
-                                   list(options.global_ranks_in_group), timeout)
+                                   list(options.global_ranks_in_group), timeout, device)
 
 
 def _rendezvous(url: str, timeout: timedelta = torch.distributed.default_pg_timeout,

@@ -1,5 +1,6 @@
 #include "bindings/torch/gradients/backward.h"
 
+#include "bindings/core/host_exceptions.h"
 #include "bindings/torch/gradients/backward_round.h"
 
 #include <torch/csrc/autograd/engine.h>
@@ -30,7 +31,7 @@ class AtNode final : public torch::autograd::FunctionPreHook {
   explicit AtNode(std::function<void()> call) : call_(std::move(call)) {}
   torch::autograd::variable_list operator()(
       const torch::autograd::variable_list& gradients) override {
-    call_();
+    throwing_for_host(call_);
     return gradients;
   }
 
@@ -89,7 +90,7 @@ void queue_backward_callback(std::function<void()> call) {
       const std::lock_guard lock(backwards().mutex);
       return --backward->queued_ == 0;
     };
-    if (is_last()) backward->failure_.rethrow();
+    if (is_last()) throwing_for_host([&] { backward->failure_.rethrow(); });
   });
   const std::lock_guard lock(backwards().mutex);
   ++backward->queued_;

@@ -1,5 +1,6 @@
 #include "bindings/torch/gradients/gradient_hooks.h"
 
+#include "bindings/core/host_exceptions.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
@@ -28,11 +29,11 @@ class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
     if (next_) (*next_)(tensor);
     const auto listener = listener_.lock();
     if (!listener) return;
-    abort_on_failure([&] { listener->after_accumulation(index_); },
-                     [&] {
-                       return fmt::format("backward failed at the gradient '{}'",
-                                          listener->full_name(index_));
-                     });
+    const auto what = [&] {
+      return fmt::format("backward failed at the gradient '{}'", listener->full_name(index_));
+    };
+    throwing_for_host(
+        [&] { abort_on_failure([&] { listener->after_accumulation(index_); }, what); });
   }
 
   std::optional<std::string> owner() const {
@@ -79,7 +80,7 @@ GradientHooks::GradientHooks(torch::Tensor leaf, const std::weak_ptr<GradientLis
   before_ = leaf_.register_hook([weak = listener, index, impl](const torch::Tensor& gradient) {
     const auto alive = weak.lock();
     if (!alive || !gradient.defined() || is_only_captured(torch::Tensor(impl.lock()))) return;
-    alive->before_accumulation(index);
+    throwing_for_host([&] { alive->before_accumulation(index); });
   });
 }
 

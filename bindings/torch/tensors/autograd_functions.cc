@@ -1,5 +1,6 @@
 // Forward and backward of each collective. Forward runs on user threads, backward on autograd's.
 // All are linear, and backward uses these functions again, so create_graph works through them.
+#include "bindings/torch/tensors/collective_function.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/autograd_functions.h>
@@ -11,7 +12,6 @@ namespace kolo::autograd {
 namespace {
 
 using torch::autograd::AutogradContext;
-using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 void check_linear(ReduceOp op, const std::string& name) {
@@ -43,29 +43,29 @@ void save_reduction(AutogradContext* context, const Options& options) {
   context->saved_data["factor"] = options.prescale * options.postscale;
 }
 
-struct Allreduce : Function<Allreduce> {
+struct Allreduce : CollectiveFunction<Allreduce> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& tensor,
                                const TensorAllreduceOptions& options) {
     save_reduction(context, options);
     return kolo::allreduce(tensor, options);
   }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {autograd::allreduce(gradients[0], {.op = op_of(context),
-                                               .postscale = factor_of(context),
-                                               .process_set = set_of(context)}),
+  static variable_list gradients(AutogradContext* context, variable_list outer) {
+    return {autograd::allreduce(outer[0], {.op = op_of(context),
+                                           .postscale = factor_of(context),
+                                           .process_set = set_of(context)}),
             {}};
   }
 };
 
-struct Broadcast : Function<Broadcast> {
+struct Broadcast : CollectiveFunction<Broadcast> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& tensor, int root,
                                const TensorBroadcastOptions& options) {
     save_set(context, options.process_set);
     context->saved_data["root"] = static_cast<std::int64_t>(root);
     return kolo::broadcast(tensor, root, options);
   }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const torch::Tensor sum = autograd::allreduce(gradients[0], {.process_set = set_of(context)});
+  static variable_list gradients(AutogradContext* context, variable_list outer) {
+    const torch::Tensor sum = autograd::allreduce(outer[0], {.process_set = set_of(context)});
     const bool is_root = kolo::rank() == context->saved_data["root"].toInt();
     // Zeros that keep the graph: the backward of this sum is a collective of all ranks, too.
     const auto all = torch::ones({}, sum.options().dtype(torch::kBool).requires_grad(false));
@@ -73,7 +73,7 @@ struct Broadcast : Function<Broadcast> {
   }
 };
 
-struct Allgather : Function<Allgather> {
+struct Allgather : CollectiveFunction<Allgather> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& tensor,
                                const TensorAllgatherOptions& options) {
     save_set(context, options.process_set);
@@ -82,13 +82,12 @@ struct Allgather : Function<Allgather> {
     context->saved_data["rows"] = work.received_splits();
     return output;
   }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  static variable_list gradients(AutogradContext* context, variable_list outer) {
     // Parts are uneven, so each rank's rows are sent to it and summed there.
     const std::vector<std::int64_t> rows = context->saved_data["rows"].toIntVector();
     const ProcessSet set = set_of(context);
     const std::int64_t mine = rows[static_cast<std::size_t>(set.rank())];
-    const auto exchanged =
-        autograd::alltoall(gradients[0].contiguous(), rows, {.process_set = set});
+    const auto exchanged = autograd::alltoall(outer[0].contiguous(), rows, {.process_set = set});
     std::vector<std::int64_t> shape = exchanged.sizes().vec();
     shape.front() = mine;
     shape.insert(shape.begin(), set.size());
@@ -96,7 +95,7 @@ struct Allgather : Function<Allgather> {
   }
 };
 
-struct Alltoall : Function<Alltoall> {
+struct Alltoall : CollectiveFunction<Alltoall> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& tensor,
                                const std::vector<std::int64_t>& splits,
                                const TensorAlltoallOptions& options) {
@@ -105,24 +104,23 @@ struct Alltoall : Function<Alltoall> {
     context->saved_data["received"] = result.received_splits;
     return result.output;
   }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  static variable_list gradients(AutogradContext* context, variable_list outer) {
     const auto received = context->saved_data["received"].toIntVector();
-    return {autograd::alltoall(gradients[0], received, {.process_set = set_of(context)}), {}, {}};
+    return {autograd::alltoall(outer[0], received, {.process_set = set_of(context)}), {}, {}};
   }
 };
 
-struct Reducescatter : Function<Reducescatter> {
+struct Reducescatter : CollectiveFunction<Reducescatter> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& tensor,
                                const TensorReducescatterOptions& options) {
     save_reduction(context, options);
     return kolo::reducescatter(tensor, options);
   }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  static variable_list gradients(AutogradContext* context, variable_list outer) {
     const ProcessSet set = set_of(context);
     const double divisor = op_of(context) == ReduceOp::kAverage ? set.size() : 1;
-    return {
-        autograd::allgather(gradients[0], {.process_set = set}) * (factor_of(context) / divisor),
-        {}};
+    return {autograd::allgather(outer[0], {.process_set = set}) * (factor_of(context) / divisor),
+            {}};
   }
 };
 

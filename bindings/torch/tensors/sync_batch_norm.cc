@@ -2,6 +2,7 @@
 #include <kolo/torch/sync_batch_norm.h>
 
 #include "bindings/torch/tensors/check_initialized.h"
+#include "bindings/torch/tensors/collective_function.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <kolo/torch/functions.h>
@@ -85,7 +86,7 @@ Statistics statistics_of(const torch::Tensor& input, const ProcessSet& set) {
   return {mean, (square - mean.square()).clamp_min_(0), count};
 }
 
-struct Normalize : torch::autograd::Function<Normalize> {
+struct Normalize : CollectiveFunction<Normalize> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                const std::optional<torch::Tensor>& weight,
                                const std::optional<torch::Tensor>& bias,
@@ -104,7 +105,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     return output.to(input.scalar_type());
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  static variable_list gradients(AutogradContext* context, variable_list outer) {
     if (torch::GradMode::is_enabled()) {
       raise(ErrorCode::kUnsupported,
             "SyncBatchNorm: backward with create_graph; it has no second derivative");
@@ -118,7 +119,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const ProcessSet set(static_cast<std::uint32_t>(context->saved_data["set"].toInt()));
     const auto dimensions = other_dimensions(input);
 
-    const torch::Tensor gradient = gradients[0].to(type);
+    const torch::Tensor gradient = outer[0].to(type);
     const torch::Tensor centred = input.to(type) - by_channel(saved[2], input, type);
     const torch::Tensor sum = gradient.sum(dimensions).to(torch::kFloat64);
     const torch::Tensor product = (gradient * centred).sum(dimensions).to(torch::kFloat64);

@@ -131,6 +131,7 @@ bool is_plain(const torch::Tensor& tensor) {
 }
 
 torch::Tensor plain(const torch::Tensor& tensor) {
+  if (is_plain(tensor)) return tensor;
   return tensor.resolve_conj().resolve_neg().contiguous();
 }
 

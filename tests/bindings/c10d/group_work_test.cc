@@ -257,4 +257,27 @@ TEST_F(ProcessGroup, WaitsThatAreBounded) {
   }
 }
 
+TEST_F(ProcessGroup, DeadlinesThatAreExtended) {
+  if (size() == 1) GTEST_SKIP() << "nobody is waited for";
+  const auto wait_in_vain = [&] { return message_of([&] { group_->barrier()->wait(); }); };
+  group_->setTimeout(std::chrono::milliseconds(10));
+  if (rank() == 0) {
+    group_->addEphemeralTimeout(std::chrono::milliseconds(20));
+    EXPECT_THAT(wait_in_vain(), HasSubstr("not done after 30 ms"));
+    group_->addEphemeralTimeout(std::chrono::milliseconds(5));
+    EXPECT_THAT(wait_in_vain(), HasSubstr("not done after 35 ms"));
+    kolo::barrier();
+    group_->barrier()->wait(std::chrono::seconds(60));  // after those two
+    const auto last = group_->barrier();
+    EXPECT_THAT(message_of([&] { last->wait(); }), HasSubstr("not done after 10 ms"));
+    kolo::barrier();
+    last->wait(std::chrono::seconds(60));
+  } else {
+    kolo::barrier();  // negotiated: rank 0 has waited in vain
+    for (int i = 0; i < 3; ++i) group_->barrier()->wait(std::chrono::seconds(60));
+    kolo::barrier();
+    group_->barrier()->wait(std::chrono::seconds(60));
+  }
+}
+
 }  // namespace

@@ -123,6 +123,11 @@ TEST_F(ProcessGroup, CreationChecksWhatItIsGiven) {
               HasSubstr("kolo::init() has made it rank " + std::to_string(rank())));
   EXPECT_THAT(refusal({.rank = 0, .size = 1, .global_ranks = {size()}}),
               HasSubstr("is not in kolo's world"));
+  if (kolo::device_ordinal() < 0) {
+    EXPECT_THAT(refusal({.rank = rank(), .size = size(), .device = 3}),
+                HasSubstr("the group's device is cuda:3, but that of rank " +
+                          std::to_string(rank()) + " in kolo's world is the CPU"));
+  }
   const auto group = Backend::create({.rank = rank(), .size = size()});
   Tensors tensors{mine(3)};
   group->allreduce(tensors)->wait();

@@ -4,6 +4,7 @@ import datetime
 import functools
 import os
 import sys
+import types
 import warnings
 
 import torch
@@ -172,6 +173,43 @@ def barriers(rank, size):
         dist.barrier()
 
 
+def memory(rank, size):
+    """Tensors in memory that the ranks of this host share."""
+    cpu = torch.device("cpu")
+    backend = dist.group.WORLD._get_backend(cpu)
+    assert backend.supports_tensor_alloc(cpu)
+    before = backend.memory_stats()
+    tensor = backend.allocate_tensor(5, dtype=torch.float32, device=cpu)
+    after = backend.memory_stats()
+    assert (after["arena_bytes_used"] > before["arena_bytes_used"]) == (size > 1), (before, after)
+    assert after["arena_bytes_used"] <= after["arena_bytes"] and after["device_arena_bytes"] == 0, after
+    expect(tensor, torch.zeros(5))
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        spans = [(*(int(end, 16) for end in line.split()[0].split("-")), line) for line in maps]
+    place = next(line for begin, end, line in spans if begin <= tensor.data_ptr() < end)
+    assert size == 1 or "kolo" in place, place
+    tensor += mine()
+    dist.all_reduce(tensor)
+    expect(tensor, sum(mine(rank=other) for other in range(size)))
+    from kolo.c10d import KoloError
+    error = raises(KoloError, lambda: backend.allocate_tensor(-1, dtype=torch.float32, device=cpu), "[-1] is no shape")
+    assert error.code == "invalid argument", error.code
+
+
+def devices(rank, size):
+    """device_id is this rank's GPU, if it is one; of the default group, torch gives it to all others."""
+    import kolo.c10d
+    group = types.SimpleNamespace(bound_device_id=torch.device("cuda:3"))
+    described = types.SimpleNamespace(process_group=group, store=None, timeout=datetime.timedelta(seconds=20),
+                                      group_rank=rank, group_size=size, global_ranks_in_group=list(range(size)))
+    raises(kolo.c10d.KoloError, lambda: kolo.c10d._create(described, None), "cuda:3", f"rank {rank}", "the CPU")
+    described.enable_reconfigure = True
+    raises(kolo.c10d.KoloError, lambda: kolo.c10d._create(described, None), "cuda:3", "KOLO_DEVICE")
+    group.bound_device_id = torch.device("cpu:0")
+    del described.enable_reconfigure
+    assert kolo.c10d._create(described, None).size() == size
+
+
 def errors(rank, size):
     from kolo.c10d import KoloError
     error = raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BXOR), "not Float tensors by BXOR")
@@ -182,7 +220,10 @@ def errors(rank, size):
     if rank == 0:
         raises(RuntimeError, lambda: dist.gather(mine_is, [torch.empty(4) for _ in range(size)]),
                "c10d gather: 3 elements came from rank 1, but the output for them has 4")
+        future = dist.gather(mine_is, [torch.empty(4) for _ in range(size)], async_op=True).get_future()
+        assert raises(KoloError, future.wait, "3 elements came from rank 1").code == "mismatch"
     else:
+        dist.gather(mine_is)
         dist.gather(mine_is)
     dist.barrier()
 
@@ -191,7 +232,7 @@ def main():
     """Every part by env://, or all-reduces by each init method of the arguments, one after the other."""
     warnings.simplefilter("ignore", FutureWarning)  # forms that torch will drop
     rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-    every = (reductions, gathers, exchanges, messages, objects, groups, barriers, errors)
+    every = (reductions, gathers, exchanges, messages, objects, groups, barriers, memory, devices, errors)
     for method in sys.argv[1:] or ["env://"]:
         dist.init_process_group("kolo", init_method=method, **({} if method == "env://" else {"rank": rank, "world_size": size}))
         assert dist.get_backend() == "kolo" and (dist.get_rank(), dist.get_world_size()) == (rank, size)

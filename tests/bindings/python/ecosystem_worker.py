@@ -99,9 +99,11 @@ def sharded(mesh=None):
 
 
 def fsdp(size):
-    module = sharded()
-    train(module, adam(module.parameters()))
-    expect_equal(module.parameters(), alone(size).parameters())
+    for has_memory_of_group in (False, True):
+        module = sharded()
+        module.set_allocate_memory_from_process_group_for_comm(has_memory_of_group)
+        train(module, adam(module.parameters()))
+        expect_equal(module.parameters(), alone(size).parameters())
     if size % 2 == 0:  # replicas of shards
         module = sharded(init_device_mesh("cpu", (size // 2, 2), mesh_dim_names=("replicas", "shards")))
         train(module, adam(module.parameters()))

@@ -1,24 +1,58 @@
 """A rank that fails, is interrupted, or forks. Its job is started by failures_test."""
 import os
+import pickle
 import signal
 import sys
 import time
 
+import kolo.c10d
+import kolo.torch as hvd
 import torch
 import torch.distributed as dist
 
 
-def killed():
+def killed(call):
     """Rank 1 kills itself in the midst; each other rank says when it knew."""
     for step in range(1000):
         if step == 5 and dist.get_rank() == 1:
             print(f"killed at {time.time()}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         try:
-            dist.all_reduce(torch.ones(1000))
+            call()
         except dist.DistBackendError as error:
             print(f"rank {dist.get_rank()} knew at {time.time()}: {error.code}: {error}", flush=True)
             os._exit(3)
+
+
+def killed_in_a_collective():
+    killed(lambda: dist.all_reduce(torch.ones(1000)))
+
+
+def killed_in_backward():
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+    killed(lambda: net(torch.ones(2, 3)).sum().backward())
+
+
+def ended():
+    """A backward whose calls come after the end: those of DistributedDataParallel, and of kolo.torch."""
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+    loss = net(torch.ones(2, 3)).sum()
+    dist.destroy_process_group()
+    expect_shutdown(loss)
+    hvd.init()
+    loss = hvd.allreduce(torch.ones(3, requires_grad=True)).sum()
+    hvd.shutdown()
+    expect_shutdown(loss)
+
+
+def expect_shutdown(loss):
+    try:
+        loss.backward()
+    except kolo.c10d.KoloError as error:
+        copy = pickle.loads(pickle.dumps(error))
+        assert error.code == "shutdown" and (copy.code, str(copy)) == (error.code, str(error)), (error.code, copy)
+    else:
+        raise AssertionError("no error")
 
 
 def interrupted():
@@ -60,4 +94,4 @@ def forked():
 
 
 dist.init_process_group("kolo")
-{"killed": killed, "interrupted": interrupted, "forked": forked}[sys.argv[1]]()
+{of.__name__: of for of in (killed_in_a_collective, killed_in_backward, ended, interrupted, forked)}[sys.argv[1]]()

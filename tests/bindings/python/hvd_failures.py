@@ -23,8 +23,8 @@ def main():
             optimizer.zero_grad()
             net(torch.ones(2, 3)).sum().backward()
             optimizer.step()
-    except RuntimeError as error:
-        print(f"rank {hvd.rank()} after {time.monotonic() - begin:.2f} s: {error}", flush=True)
+    except hvd.HorovodInternalError as error:
+        print(f"rank {hvd.rank()} after {time.monotonic() - begin:.2f} s: {error.code}: {error}", flush=True)
         raise
 
 

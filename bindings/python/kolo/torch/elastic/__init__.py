@@ -31,7 +31,7 @@ Rules:
   models and optimizers before it, by the same code, and what depends on ``rank()`` or ``size()`` within the function.
 - Every DistributedOptimizer that was made before is in the next world, too. One that was made within the function is not,
   nor are process sets.
-- Within the function let ``HorovodInternalError``, ``HostsUpdatedInterrupt`` and what backward raises pass.
+- Within the function let ``HorovodInternalError`` and ``HostsUpdatedInterrupt`` pass.
 """
 from kolo.torch.elastic.job import run
 from kolo.torch.elastic.sampler import ElasticSampler

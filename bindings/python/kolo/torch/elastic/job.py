@@ -80,7 +80,7 @@ class Job:
                     return train()
                 except HostsUpdatedInterrupt:
                     pass
-                except RuntimeError:  # what backward raises is no KoloError
+                except RuntimeError:  # a KoloError, or what the program has made of it
                     loss = extension.loss()
                     if loss is None or self._is_futile():
                         raise
