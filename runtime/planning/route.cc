@@ -50,6 +50,21 @@ std::size_t summed_bytes(const CallShape& call, const Resources& resources, std:
   return std::min(resources.slot_bytes - lists, kAllreducePipelineSlots * block);
 }
 
+/// Ranks that sum where ranks wait for cores. Empty: all ranks sum.
+std::vector<int> summing_ranks(const Resources& resources) {
+  const int count = kSummingRanksACore * resources.shared_cores;
+  std::vector<int> summing;
+  if (count >= resources.size) return summing;
+  for (int i = 0; i < count; ++i) {
+    // The i-th of these runs on the i-th core, whether ranks are bound in blocks or in turn.
+    const int begin = i * resources.size / count;
+    const int end = (i + 1) * resources.size / count;
+    const int in_turn = begin + ((i - begin) % count + count) % count;
+    summing.push_back(in_turn < end ? in_turn : begin);
+  }
+  return summing;
+}
+
 void choose_allreduce_schedule(const CallShape& call, const Resources& resources,
                                const Policy& policy, ScheduleRequest& request) {
   const std::size_t element = size_of(call.type);
@@ -58,6 +73,7 @@ void choose_allreduce_schedule(const CallShape& call, const Resources& resources
   if (request.algorithm == Algorithm::kMapped) {
     request.mapped_elements = summed_bytes(call, resources, bytes) / element;
     request.pipeline_slots = kAllreducePipelineSlots;
+    request.owners = summing_ranks(resources);
   }
   if (!resources.layout.is_in_order()) request.layout = resources.layout;
   if (request.algorithm == Algorithm::kHierarchical) {
