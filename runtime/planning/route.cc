@@ -26,15 +26,20 @@ bool gathers_or_scatters(OperationKind kind) {
 
 /// Bytes of a block of a move through windows. Where data goes one way, readers have nothing to do
 /// until the first piece is packed. So all pieces together are about as many as pipeline slots.
-std::size_t moved_block(const ScheduleRequest& request, std::size_t element) {
+std::size_t moved_block(const ScheduleRequest& request, const Resources& resources,
+                        std::size_t element) {
+  const auto readers = static_cast<std::size_t>(request.size - 1);
+  const bool has_part_for_each =
+      request.kind == OperationKind::kAlltoall || request.kind == OperationKind::kReduceScatter;
+  if (has_part_for_each && resources.shared_cores > 0)
+    return std::min(kMovedBlock * readers, kMostMovedBlock);
   if (!gathers_or_scatters(request.kind)) return kMovedBlock;
   const auto root = static_cast<std::size_t>(request.root);
   const std::size_t moved = (sum_of(request.counts) - request.counts[root]) * element;
   const std::size_t piece =
       std::max(round_up(moved / kPipelineSlots, kLeastMovedBlock), kLeastMovedBlock);
   const bool scatters = request.kind == OperationKind::kScatter;  // its slots hold a piece a reader
-  return std::min(scatters ? piece * static_cast<std::size_t>(request.size - 1) : piece,
-                  kMovedBlock);
+  return std::min(scatters ? piece * readers : piece, kMovedBlock);
 }
 
 /// Number of pieces that a pipeline slot of a two-level schedule must hold.
@@ -206,7 +211,8 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
   } else if (moves_through_windows(request, resources, call.type)) {
     request.algorithm = Algorithm::kMapped;
     request.mapped_elements =
-        std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, element)) / element;
+        std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, resources, element)) /
+        element;
   } else {
     const bool is_broadcast = request.kind == OperationKind::kBroadcast;
     const std::uint64_t elements = is_broadcast ? request.count : sum_of(request.counts);

@@ -128,8 +128,8 @@ std::vector<Row> rows() {
        "exchange one_shot"},
       {"broadcast_128K", quad, kBroadcast, kInOrder, false, 128 * kKiB, "exchange one_shot"},
       {"broadcast_above", quad, kBroadcast, kInOrder, false, 128 * kKiB + 4, "schedule mapped"},
-      {"allgather_32K", quad, kAllgather, kInOrder, false, 32 * kKiB, "exchange one_shot"},
-      {"allgather_above", quad, kAllgather, kInOrder, false, 32 * kKiB + 4, "schedule mapped"},
+      {"allgather_128K", quad, kAllgather, kInOrder, false, 128 * kKiB, "exchange one_shot"},
+      {"allgather_above", quad, kAllgather, kInOrder, false, 128 * kKiB + 4, "schedule mapped"},
       {"alltoall_128K", quad, kAlltoall, kInOrder, false, 128 * kKiB, "exchange one_shot"},
       {"reduce_scatter_256K", quad, kReduceScatter, kInOrder, false, 256 * kKiB, "schedule mapped"},
       {"barrier", quad, kBarrier, kInOrder, false, 0, "exchange one_shot"},
@@ -296,6 +296,20 @@ TEST(RouteProperties, WhereRanksWaitForCoresOneRankACoreSums) {
   EXPECT_EQ(summing(16, 2), std::vector<int>({0, 9}));
   EXPECT_EQ(summing(64, 4), std::vector<int>({0, 17, 34, 51}));
   EXPECT_EQ(summing(5, 4), std::vector<int>({0, 1, 2, 3}));
+}
+
+TEST(RouteProperties, WhereRanksWaitForCoresBlocksWithAPartForEachRankAreLonger) {
+  const auto block = [](OperationKind kind, const Resources& set) {
+    const CallShape call = even_call(kind, kNegotiated, false, 4 * kMiB, set.size);
+    return route(call, set, kPolicy).request.mapped_elements * size_of(call.type) / kPipelineSlots;
+  };
+  for (const OperationKind kind : {kAlltoall, kReduceScatter}) {
+    EXPECT_EQ(block(kind, one_host(8)), 256 * kKiB) << "a core each";
+    EXPECT_EQ(block(kind, crowded_host(2, 1)), 256 * kKiB) << "a part for one rank";
+    EXPECT_EQ(block(kind, crowded_host(3, 2)), 512 * kKiB);
+    EXPECT_EQ(block(kind, crowded_host(8, 2)), kMiB);
+  }
+  EXPECT_EQ(block(kAllgather, crowded_host(8, 2)), 256 * kKiB) << "all read the same part";
 }
 
 TEST(RouteProperties, TheExchangeIsLeftOutOnceItHasDeclined) {
