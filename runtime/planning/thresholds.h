@@ -42,8 +42,8 @@ inline constexpr std::size_t kGatherByMessages = 1 << 20;
 /// A block that is moved through a window and not summed stays in the second-level cache.
 inline constexpr std::size_t kMovedBlock = 256 << 10;
 /// Where ranks wait for cores, a block of an alltoall or reduce-scatter has kMovedBlock for each of
-/// its readers, and at most this: signals cost more than cache misses there. Blocks of 256 KiB took
-/// 1.0 to 1.6 times as long with 8 and 32 ranks on 2 cores, at 1 and 4 MiB.
+/// its readers, and at most this: signals cost more than cache misses there. At 1 and 4 MiB on 2
+/// cores, blocks of 256 KiB took 1.2 to 1.3 times as long with 8 ranks, 1.5 to 1.9 with 32.
 inline constexpr std::size_t kMostMovedBlock = 1 << 20;
 /// Least block of data that goes one way; shorter ones cost more signals than they hide waiting.
 inline constexpr std::size_t kLeastMovedBlock = 32 << 10;
