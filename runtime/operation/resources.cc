@@ -1,6 +1,16 @@
 #include "runtime/operation/resources.h"
 
 namespace kolo {
+namespace {
+
+int shared_cores(const Communicator& communicator) {
+  const World& world = communicator.world();
+  const bool shares =
+      communicator.size() > 1 && !world.has_core_for_each_rank(communicator.ranks());
+  return shares ? world.cores_of(communicator.ranks()) : 0;
+}
+
+}  // namespace
 
 Resources resources_of(const GroupServices& group, const HostWindow& window,
                        const DeviceWindow& devices) {
@@ -14,6 +24,7 @@ Resources resources_of(const GroupServices& group, const HostWindow& window,
                       .layout = HostLayout(world.hosts_of(communicator.ranks()),
                                            world.numa_nodes_of(communicator.ranks())),
                       .exchange = group.exchange.limits(),
+                      .shared_cores = group.slots.usable() ? shared_cores(communicator) : 0,
                       .maps_windows = group.slots.usable(),
                       .slot_bytes = window.slot_bytes(partition),
                       .slot_bytes_over_hosts = group.slots.bytes_over_hosts(),

@@ -43,8 +43,7 @@ struct ExchangeLimits {
   bool take(OperationKind kind, std::size_t bytes) const {
     if (ranks == 0) return false;
     if (kind == OperationKind::kAllreduce) return allreduces && bytes <= in_arena;
-    const std::size_t most = kind == OperationKind::kAllgather ? staged / ranks : staged;
-    return bytes <= most && is_ordered_kind(kind);
+    return bytes <= staged && is_ordered_kind(kind);
   }
 
   /// Whether the two-rank exchange carries the call of a caller that waits.

@@ -26,15 +26,20 @@ bool gathers_or_scatters(OperationKind kind) {
 
 /// Bytes of a block of a move through windows. Where data goes one way, readers have nothing to do
 /// until the first piece is packed. So all pieces together are about as many as pipeline slots.
-std::size_t moved_block(const ScheduleRequest& request, std::size_t element) {
+std::size_t moved_block(const ScheduleRequest& request, const Resources& resources,
+                        std::size_t element) {
+  const auto readers = static_cast<std::size_t>(request.size - 1);
+  const bool has_part_for_each =
+      request.kind == OperationKind::kAlltoall || request.kind == OperationKind::kReduceScatter;
+  if (has_part_for_each && resources.shared_cores > 0)
+    return std::min(kMovedBlock * readers, kMostMovedBlock);
   if (!gathers_or_scatters(request.kind)) return kMovedBlock;
   const auto root = static_cast<std::size_t>(request.root);
   const std::size_t moved = (sum_of(request.counts) - request.counts[root]) * element;
   const std::size_t piece =
       std::max(round_up(moved / kPipelineSlots, kLeastMovedBlock), kLeastMovedBlock);
   const bool scatters = request.kind == OperationKind::kScatter;  // its slots hold a piece a reader
-  return std::min(scatters ? piece * static_cast<std::size_t>(request.size - 1) : piece,
-                  kMovedBlock);
+  return std::min(scatters ? piece * readers : piece, kMovedBlock);
 }
 
 /// Number of pieces that a pipeline slot of a two-level schedule must hold.
@@ -50,6 +55,21 @@ std::size_t summed_bytes(const CallShape& call, const Resources& resources, std:
   return std::min(resources.slot_bytes - lists, kAllreducePipelineSlots * block);
 }
 
+/// Ranks that sum where ranks wait for cores. Empty: all ranks sum.
+std::vector<int> summing_ranks(const Resources& resources) {
+  const int count = kSummingRanksACore * resources.shared_cores;
+  std::vector<int> summing;
+  if (count >= resources.size) return summing;
+  for (int i = 0; i < count; ++i) {
+    // The i-th of these runs on the i-th core, whether ranks are bound in blocks or in turn.
+    const int begin = i * resources.size / count;
+    const int end = (i + 1) * resources.size / count;
+    const int in_turn = begin + ((i - begin) % count + count) % count;
+    summing.push_back(in_turn < end ? in_turn : begin);
+  }
+  return summing;
+}
+
 void choose_allreduce_schedule(const CallShape& call, const Resources& resources,
                                const Policy& policy, ScheduleRequest& request) {
   const std::size_t element = size_of(call.type);
@@ -58,6 +78,7 @@ void choose_allreduce_schedule(const CallShape& call, const Resources& resources
   if (request.algorithm == Algorithm::kMapped) {
     request.mapped_elements = summed_bytes(call, resources, bytes) / element;
     request.pipeline_slots = kAllreducePipelineSlots;
+    request.owners = summing_ranks(resources);
   }
   if (!resources.layout.is_in_order()) request.layout = resources.layout;
   if (request.algorithm == Algorithm::kHierarchical) {
@@ -190,7 +211,8 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
   } else if (moves_through_windows(request, resources, call.type)) {
     request.algorithm = Algorithm::kMapped;
     request.mapped_elements =
-        std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, element)) / element;
+        std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, resources, element)) /
+        element;
   } else {
     const Network network = network_of(resources, policy);
     const bool is_broadcast = request.kind == OperationKind::kBroadcast;

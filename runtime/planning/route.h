@@ -55,6 +55,8 @@ struct Resources {
   int size = 1;
   HostLayout layout = {};
   ExchangeLimits exchange = {};
+  /// Cores that the ranks of one host share, where there is not one for each; else 0.
+  int shared_cores = 0;
   bool maps_windows = false;   ///< all ranks are on one host and have slots in its windows
   std::size_t slot_bytes = 0;  ///< bytes of a window's slot for one operation
   std::size_t slot_bytes_over_hosts = 0;  ///< equal on every host with several ranks; 0: none

@@ -13,6 +13,7 @@
 #include <charconv>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -143,6 +144,24 @@ bool World::has_core_for_each_rank(const std::vector<int>& of) const {
     if (left.try_emplace(other.cpu_group, other.cpu_cores).first->second-- == 0) return false;
   }
   return can_have_a_core_each(cores);
+}
+
+int World::cores_of(const std::vector<int>& ranks) const {
+  std::set<int> cores;
+  std::map<std::string, int> limits;  // by control group
+  bool is_limited = true;
+  for (const int rank : ranks) {
+    const RankInfo& each = info(rank);
+    cores.insert(each.cores.begin(), each.cores.end());
+    limits.emplace(each.cpu_group, each.cpu_cores);
+    is_limited &= !each.cpu_group.empty();
+  }
+  auto count = static_cast<int>(cores.size());
+  if (is_limited) {
+    const auto add = [](int sum, const auto& limit) { return sum + limit.second; };
+    count = std::min(count, std::accumulate(limits.begin(), limits.end(), 0, add));
+  }
+  return std::max(count, 1);
 }
 
 }  // namespace kolo

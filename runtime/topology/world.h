@@ -47,6 +47,10 @@ class World {
   /// As above, for the machine that the ranks `of` share; the same result on every rank.
   bool has_core_for_each_rank(const std::vector<int>& of) const;
 
+  /// Number of cores that these ranks of one host may use together, within their control groups'
+  /// limits; at least 1.
+  int cores_of(const std::vector<int>& ranks) const;
+
   /// For each of `ranks`: the lowest rank of its host.
   std::vector<int> hosts_of(const std::vector<int>& ranks) const;
 

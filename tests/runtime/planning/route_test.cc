@@ -41,6 +41,12 @@ Resources one_host(int ranks, bool have_cores = true) {
   return set;
 }
 
+Resources crowded_host(int ranks, int cores) {
+  Resources set = one_host(ranks, /*have_cores=*/false);
+  set.shared_cores = cores;
+  return set;
+}
+
 Resources without_windows(int ranks) {
   Resources set = set_on({ranks});
   set.exchange = limits_without_segments(static_cast<std::size_t>(ranks), ExchangeUse::kByCost);
@@ -122,8 +128,8 @@ std::vector<Row> rows() {
        "exchange one_shot"},
       {"broadcast_128K", quad, kBroadcast, kInOrder, false, 128 * kKiB, "exchange one_shot"},
       {"broadcast_above", quad, kBroadcast, kInOrder, false, 128 * kKiB + 4, "schedule mapped"},
-      {"allgather_32K", quad, kAllgather, kInOrder, false, 32 * kKiB, "exchange one_shot"},
-      {"allgather_above", quad, kAllgather, kInOrder, false, 32 * kKiB + 4, "schedule mapped"},
+      {"allgather_128K", quad, kAllgather, kInOrder, false, 128 * kKiB, "exchange one_shot"},
+      {"allgather_above", quad, kAllgather, kInOrder, false, 128 * kKiB + 4, "schedule mapped"},
       {"alltoall_128K", quad, kAlltoall, kInOrder, false, 128 * kKiB, "exchange one_shot"},
       {"reduce_scatter_256K", quad, kReduceScatter, kInOrder, false, 256 * kKiB, "schedule mapped"},
       {"barrier", quad, kBarrier, kInOrder, false, 0, "exchange one_shot"},
@@ -203,10 +209,10 @@ TEST_P(Routes, AreTheOnesOfTheTable) {
 std::vector<Resources> all_sets() {
   std::vector<Resources> sets;
   for (const bool maps_devices : {false, true})
-    for (const Resources& set :
-         {one_host(1), one_host(2), one_host(3, false), one_host(8), without_windows(2),
-          without_windows(5), hosts_with_windows({2, 2}), hosts_with_windows({1, 3, 2}),
-          hosts_with_windows({1, 1}), hosts_with_windows({4, 4, 4, 4})})
+    for (const Resources& set : {one_host(1), one_host(2), crowded_host(3, 2), one_host(8),
+                                 crowded_host(8, 3), without_windows(2), without_windows(5),
+                                 hosts_with_windows({2, 2}), hosts_with_windows({1, 3, 2}),
+                                 hosts_with_windows({1, 1}), hosts_with_windows({4, 4, 4, 4})})
       sets.push_back(with_devices(set, maps_devices));
   return sets;
 }
@@ -274,6 +280,36 @@ TEST(RouteProperties, WhatGoesOneWayHasShorterBlocks) {
   EXPECT_EQ(block(kScatter, 512 * kKiB, 2), 64 * kKiB);
   EXPECT_EQ(block(kScatter, 288 * kKiB, 3), 128 * kKiB) << "two pieces of it";
   EXPECT_EQ(block(kScatter, 64 * kMiB, 2), 256 * kKiB);
+}
+
+// Each rank that sums exchanges signals with all others.
+TEST(RouteProperties, WhereRanksWaitForCoresOneRankACoreSums) {
+  const auto summing = [](int ranks, int cores) {
+    const Resources set = cores == 0 ? one_host(ranks) : crowded_host(ranks, cores);
+    return route(even_call(kAllreduce, kNegotiated, false, kMiB, ranks), set, kPolicy)
+        .request.owners;
+  };
+  EXPECT_EQ(summing(4, 0), std::vector<int>()) << "all";
+  EXPECT_EQ(summing(4, 1), std::vector<int>({0}));
+  EXPECT_EQ(summing(3, 2), std::vector<int>({0, 1}));
+  // Ranks 0 to 7 on core 0 and 8 to 15 on core 1, or even ranks on core 0 and odd ones on core 1.
+  EXPECT_EQ(summing(16, 2), std::vector<int>({0, 9}));
+  EXPECT_EQ(summing(64, 4), std::vector<int>({0, 17, 34, 51}));
+  EXPECT_EQ(summing(5, 4), std::vector<int>({0, 1, 2, 3}));
+}
+
+TEST(RouteProperties, WhereRanksWaitForCoresBlocksWithAPartForEachRankAreLonger) {
+  const auto block = [](OperationKind kind, const Resources& set) {
+    const CallShape call = even_call(kind, kNegotiated, false, 4 * kMiB, set.size);
+    return route(call, set, kPolicy).request.mapped_elements * size_of(call.type) / kPipelineSlots;
+  };
+  for (const OperationKind kind : {kAlltoall, kReduceScatter}) {
+    EXPECT_EQ(block(kind, one_host(8)), 256 * kKiB) << "a core each";
+    EXPECT_EQ(block(kind, crowded_host(2, 1)), 256 * kKiB) << "a part for one rank";
+    EXPECT_EQ(block(kind, crowded_host(3, 2)), 512 * kKiB);
+    EXPECT_EQ(block(kind, crowded_host(8, 2)), kMiB);
+  }
+  EXPECT_EQ(block(kAllgather, crowded_host(8, 2)), 256 * kKiB) << "all read the same part";
 }
 
 TEST(RouteProperties, TheExchangeIsLeftOutOnceItHasDeclined) {

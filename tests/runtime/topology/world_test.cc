@@ -84,6 +84,21 @@ TEST(World, ACoreForEachRankWithinTheirControlGroups) {
   EXPECT_FALSE(enough({{"", 0}, {"a", 0}}));     // less than a whole one
 }
 
+TEST(World, CoresOfSeveralRanks) {
+  const auto rank = [](std::vector<int> cores, const char* group = "", int limit = 0) {
+    return RankInfo{"host", "", 1, "namespace", std::move(cores), 0, group, limit};
+  };
+  const World free(0, {rank({0, 1}), rank({1, 2}), rank({1}), rank({})});
+  EXPECT_EQ(free.cores_of({0, 1, 2, 3}), 3);
+  EXPECT_EQ(free.cores_of({0, 2}), 2);
+  EXPECT_EQ(free.cores_of({3}), 1) << "it runs somewhere";
+  const World limited(0, {rank({0, 1, 2, 3}, "a", 1), rank({0, 1, 2, 3}, "a", 1),
+                          rank({0, 1, 2, 3}, "b", 2), rank({0, 1, 2, 3})});
+  EXPECT_EQ(limited.cores_of({0, 1}), 1);
+  EXPECT_EQ(limited.cores_of({0, 1, 2}), 3);
+  EXPECT_EQ(limited.cores_of({0, 3}), 4) << "one of them has no limit";
+}
+
 TEST(World, RanksThatPoseAsOtherHostsShareTheCoresOfTheirMachine) {
   const auto rank = [](const char* host, const char* machine) {
     return RankInfo{host, "", 1, machine, {0, 1}};
