@@ -156,7 +156,7 @@ TEST_P(HostWorlds, ProcessSetsHaveTwoLevelsToo) {
 // A pipeline slot must have room for pieces that are worth it: a reduce-scatter's slot has four
 // pieces, the others' two.
 TEST(HostWorld, TwoLevelsCarryWhatIsLarge) {
-  constexpr std::int64_t kCount = 600'000;
+  constexpr std::int64_t kCount = 1'200'000;
   for (const auto& [memory, sums] : {std::pair("512K", "reduce_scatter_hierarchical"),
                                      std::pair("256K", "reduce_scatter_ring")}) {
     const TemporaryFolder folder;
