@@ -214,9 +214,27 @@ def line_of(entry):
         line += f" {100 * entry['share_of_payload']:6.1f} % of the payload limit"
     if "busy" in entry:
         line += f"  {entry['busy']['times_idle']:.2f} times as long with other programs"
+    if "predicted_us" in entry:
+        line += (f"  predicted {entry['predicted_us']:.1f} us, "
+                 f"{entry['predicted_us'] / entry['time_us']:.2f} of it")
     for peer, ratio in entry["beside"].items():
         line += f"  {ratio['median']:.2f} of {peer} ({ratio['p10']:.2f} to {ratio['p90']:.2f})"
     return line
+
+
+def predicted_us(simulate, report, per_host, size, collective, algorithm):
+    """What kolo-simulate says of a collective by the links of the report. Messages have no overhead: the
+    time of a round in which all ranks send at once stands for it, too."""
+    command = [str(simulate), collective, "--hosts", str(report["hosts"]), "--ranks-per-host", str(per_host),
+               "-b", str(size), "-e", str(size), "--json"]
+    for prefix, link in (("", report["across"]), ("inside-", report["inside"])):
+        if link is not None:
+            command += [f"--{prefix}latency", f"{report['ranks'] * link['crowd_us']}us", f"--{prefix}overhead",
+                        "0us", f"--{prefix}bandwidth", str(link["GBps"])]
+    if algorithm:
+        command += ["--algorithm", algorithm]
+    rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["rows"]
+    return next(row["time_us"] for row in rows if algorithm or row["chosen"])
 
 
 def measure(options, perf):
@@ -256,6 +274,9 @@ def measure(options, perf):
                 time_us = result_of(busy["rows"][index])["time_us"]
                 entry["busy"] = {"loops_a_core": options.busy, "time_us": time_us,
                                  "times_idle": time_us / result["time_us"]}
+            if options.predict:
+                entry["predicted_us"] = predicted_us(options.simulate, report, options.per_host, row["size"],
+                                                     options.collective, os.environ.get("KOLO_ALGORITHM"))
             entry["beside"] = {ratio["peer"]: {key: ratio[key] for key in ("median", "p10", "p90")}
                                for ratio in row.get("ratios", [])
                                if ratio["in_place"] == result["in_place"]}

@@ -58,11 +58,22 @@ std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& optio
   return engines;
 }
 
+/// As kolo-info prints it; null if there is no such link.
+nlohmann::json to_json(const LinkInfo& link) {
+  if (link.gigabytes_per_second == 0) return nullptr;
+  return {{"latency_us", link.latency_us},
+          {"GBps", link.gigabytes_per_second},
+          {"crowd_us", link.crowd_us}};
+}
+
 nlohmann::json header_of(const perf::Options& options) {
   const perf::SeriesOptions& series = options.sweep.series;
+  const RuntimeInfo info = runtime_info();
   return {{"kolo", version()},
           {"ranks", size()},
           {"hosts", cross_size()},
+          {"inside", to_json(info.inside)},
+          {"across", to_json(info.across)},
           {"options",
            {{"iters", series.iterations},
             {"warmup", series.warmup},
