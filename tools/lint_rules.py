@@ -250,8 +250,8 @@ def comment_openings(tree):
                        "begin with the noun that it is about")
 
 
-# The pages that tell how kolo works are read from the first line to the last.
 MAX_PARAGRAPH = 100  # words
+# The pages that tell how kolo works are read from the first line to the last.
 MAX_SENTENCE = 20  # words, on average over a page
 
 
@@ -277,7 +277,7 @@ def words_in(text):
 
 def prose(tree):
     for path in tree.files:
-        if not re.fullmatch(r"docs/architecture(/[^/]+)?\.md", path):
+        if not re.fullmatch(r"(docs/.+|README|CONTRIBUTING)\.md", path):
             continue
         words = sentences = 0
         for number, text in paragraphs(tree.lines(path)):
@@ -287,7 +287,7 @@ def prose(tree):
             if count > MAX_PARAGRAPH:
                 yield (path, number, "prose", f"a paragraph of {count} words, more than {MAX_PARAGRAPH}: "
                        "make it a table, a list, or two")
-        if words > MAX_SENTENCE * sentences:
+        if path.startswith("docs/architecture") and words > MAX_SENTENCE * sentences:
             yield (path, 1, "prose", f"{words / sentences:.1f} words a sentence on average, more than "
                    f"{MAX_SENTENCE}: one thought a sentence")
 

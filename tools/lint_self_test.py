@@ -27,7 +27,7 @@ CLEAN = {
                               'const char* c = R"(\n// of\n)";\n',
     "docs/architecture.md": "# How it works\n\n" + "One thing leads to another. " * 20 + "\n\n| " + "a " * 101
                             + "|\n\n```\n" + "a " * 101 + "\n```\n\n- " + "b " * 19 + "\n- " + "b " * 19 + "\n",
-    "docs/other.md": "a " * 101 + "\n",
+    "CHANGELOG.md": "a " * 101 + "\n",
     "examples/mnist.cc": "#include <kolo/torch.h>\n#include <torch/torch.h>\n",
     "tests/cycle_test.cc": '#include "runtime/cycle/cycle.h"\n\n#include <gtest/gtest.h>\n',
     "tools/demo": "",
@@ -79,6 +79,7 @@ VIOLATIONS = [
     ("runtime/cycle/a.cc", "int a;  // one\n// of the other\n", "comment-opening", "of"),
     ("tests/a.cc", "int a; /* Of it. */\n", "comment-opening", "noun"),
     ("docs/architecture.md", "Short. " * 101 + "\n", "prose", "101 words"),
+    ("docs/gpu.md", "Short. " * 101 + "\n", "prose", "101 words"),
     ("docs/architecture/a.md", "- " + "Short. " * 60 + "\n  " + "Short. " * 60 + "\n", "prose", "120 words"),
     ("docs/architecture/a.md", "one " * 22 + "end.\n\n" + "Two words.\n\n" + "one " * 60 + "end.\n", "prose",
      "on average"),
