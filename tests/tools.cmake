@@ -198,6 +198,8 @@ set_tests_properties(gpu_check PROPERTIES TIMEOUT 120 LABELS "tools")
 kolo_add_test(simulate_tests LABELS inprocess COMPUTES SOURCES
   tools/simulate/collective_test.cc
   tools/simulate/play_test.cc
+  tools/simulate/training_step_test.cc
+  support/trace_file.cc
   LIBRARIES kolo_simulate_objects)
 add_test(NAME simulate_json COMMAND sh -c "\"$0\" --hosts 2,4 --json | python3 -m json.tool"
   $<TARGET_FILE:kolo-simulate>)

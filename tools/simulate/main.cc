@@ -2,6 +2,7 @@
 // thread, at most 4 GiB.
 #include "tools/simulate/collective.h"
 #include "tools/simulate/options.h"
+#include "tools/simulate/training_step.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -33,14 +34,17 @@ struct Row {
   bool chosen = false;
 };
 
-Result<Time> within_memory(const Machine& machine, const Call& call) {
+/// The time of a collective or a step.
+template <class What>
+auto within_memory(const Machine& machine, const What& what) -> decltype(time_of(machine, what)) {
   try {
-    return time_of(machine, call);
+    return time_of(machine, what);
   } catch (const std::bad_alloc&) {
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("the schedules of {} ranks for {} bytes need more than {} GiB: give "
-                             "fewer ranks, or fewer bytes",
-                             machine.ranks(), call.bytes, kMostMemory >> 30)};
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("the schedules of {} ranks need more than {} GiB: give fewer ranks, or "
+                    "fewer bytes",
+                    machine.ranks(), kMostMemory >> 30)};
   }
 }
 
@@ -139,6 +143,72 @@ void print_row(const nlohmann::json& row) {
              row["busbw_GBps"].get<double>(), row["of_best"].get<double>(), price, notes);
 }
 
+nlohmann::json to_json(const Machine& machine, const Profile& profile,
+                       const Result<StepTime>& time) {
+  nlohmann::json json = {{"hosts", machine.hosts}, {"ranks", machine.ranks()}};
+  if (!time.ok()) {
+    json["error"] = time.error().message;
+    return json;
+  }
+  const double step = profile.compute_us + time->exposed_us;
+  json["operations"] = time->operations;
+  json["agreement_us"] = agreement_us(machine);
+  json["communication_us"] = time->communication_us;
+  json["exposed_us"] = time->exposed_us;
+  json["step_us"] = step;
+  json["efficiency"] = profile.compute_us / step;
+  return json;
+}
+
+void print_step(const nlohmann::json& row) {
+  fmt::print("{:>5} {:>6} ", row["hosts"].get<int>(), row["ranks"].get<int>());
+  if (row.contains("error")) {
+    fmt::print("{}\n", row["error"].get<std::string>());
+    return;
+  }
+  const auto number = [&](const char* name) { return row[name].get<double>(); };
+  fmt::print("{:>10} {:>12.1f} {:>14.2f} {:>10.2f} {:>9.2f} {:>10.3f}\n",
+             row["operations"].get<std::size_t>(), number("agreement_us"),
+             number("communication_us") * 1e-3, number("exposed_us") * 1e-3,
+             number("step_us") * 1e-3, number("efficiency"));
+}
+
+int run_step(const Options& options) {
+  const auto profile = read_profile(*options.step);
+  if (!profile.ok()) {
+    fmt::print(stderr, "kolo-simulate: {}\n", profile.error().message);
+    return 2;
+  }
+  std::uint64_t bytes = 0;
+  for (const Gradient& gradient : profile->gradients) bytes += gradient.bytes;
+  nlohmann::json report = {{"machine", to_json(options.machine)},
+                           {"profile",
+                            {{"gradients", profile->gradients.size()},
+                             {"bytes", bytes},
+                             {"compute_us", profile->compute_us}}},
+                           {"rows", nlohmann::json::array()}};
+  if (!options.json) {
+    fmt::print("{} gradients, {} bytes, {:.2f} ms of computing a step\n", profile->gradients.size(),
+               bytes, profile->compute_us * 1e-3);
+    fmt::print("{:>5} {:>6} {:>10} {:>12} {:>14} {:>10} {:>9} {:>10}\n", "hosts", "ranks",
+               "operations", "agreement_us", "communicate_ms", "exposed_ms", "step_ms",
+               "efficiency");
+  }
+  bool whole = true;
+  for (const int hosts : options.hosts) {
+    Machine machine = options.machine;
+    machine.hosts = hosts;
+    const Result<StepTime> time = within_memory(machine, *profile);
+    whole = whole && time.ok();
+    auto row = to_json(machine, *profile, time);
+    if (!options.json) print_step(row);
+    std::fflush(stdout);
+    report["rows"].push_back(std::move(row));
+  }
+  if (options.json) fmt::print("{}\n", report.dump(2));
+  return whole ? 0 : 1;
+}
+
 int run(const Options& options) {
   nlohmann::json report = {{"machine", to_json(options.machine)},
                            {"rows", nlohmann::json::array()}};
@@ -172,5 +242,5 @@ int main(int argc, char** argv) {
   if (!options) return exit_code;
   const rlimit limit = {kMostMemory, kMostMemory};
   setrlimit(RLIMIT_AS, &limit);
-  return run(*options);
+  return options->step ? run_step(*options) : run(*options);
 }

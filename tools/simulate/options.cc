@@ -26,6 +26,7 @@ constexpr const char* kFooter = R"(examples:
   kolo-simulate broadcast allgather --hosts 16 -b 64K -e 64M -f 16
   kolo-simulate --hosts 1024 --algorithm ring,halving_doubling -b 1M -e 1M
   kolo-simulate --hosts 8 --slow-rank 3 --slow-factor 2 --jitter 0.1 --seed 7
+  kolo-simulate --step trace.0.json --hosts 1,8,64,512 --ranks-per-host 8
   kolo-simulate --hosts 4 --json | jq '.rows[] | select(.best)'
 
 A message takes overhead + latency + bytes / bandwidth + overhead; the overheads
@@ -42,10 +43,17 @@ Where one host can stand for all others, only its ranks are played, which is
 exact. Many ranks may then need a size at which all messages are equally long:
 "played" names it.
 
+--step takes the step of median length: when which gradients became ready, and
+how long the rank computed. They are fused by kolo's rules and all-reduced one
+operation after the other, each after an agreement of all ranks. exposed: what
+of that comes after the last gradient. efficiency: compute / (compute + exposed).
+
 The output of --json is one object: machine, and rows[]: hosts, ranks,
 collective, algorithm, size, played (B), time_us, busbw_GBps, of_best, price_us
 (null: none), chosen, best, steps, symmetry; or error instead of what follows
-size.
+size. With --step: profile (gradients, bytes, compute_us), and rows[]: hosts,
+ranks, operations, agreement_us, communication_us, exposed_us, step_us,
+efficiency; or error.
 
 exit status: 0; 1 where something could not be played; 2 after wrong options.)";
 
@@ -187,6 +195,10 @@ void add_calls(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--algorithm", texts.algorithms, "all-reduces by these algorithms only")
       ->delimiter(',')
       ->check(CLI::IsMember(algorithm_names()));
+  app.add_option("--step", options.step,
+                 "a training step, of a rank's timeline (KOLO_TIMELINE), instead of collectives")
+      ->check(CLI::ExistingFile)
+      ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm");
   app.add_flag("--json", options.json, "print JSON");
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Options {
   std::vector<std::uint64_t> sizes;
   DataType type = DataType::kFloat32;
   std::vector<Algorithm> algorithms;  ///< empty: all that apply
+  std::optional<std::string> step;    ///< a timeline whose step is played, in place of collectives
   bool json = false;
 };
 
