@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 
-from peers import catalogue
+from peers import catalogue, hosts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -79,7 +79,7 @@ def build(peers, prefixes, cache):
     launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     gloo = "ON" if any(peer.engine == "gloo" for peer in peers) else "OFF"
     call(["cmake", "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-          "-DKOLO_WITH_MPI=OFF", "-DKOLO_WITH_TORCH=OFF", f"-DKOLO_WITH_GLOO={gloo}",
+          "-DKOLO_WITH_MPI=OFF", "-DKOLO_WITH_TORCH=OFF", "-DKOLO_WITH_CUDA=OFF", f"-DKOLO_WITH_GLOO={gloo}",
           "-DKOLO_BUILD_TESTS=OFF", f"-DKOLO_PERF_PEERS={listed}", *launcher], log)
     targets = ["kolo-perf", *(f"kolo-perf-{name}" for name in programs)]
     call(["cmake", "--build", str(folder), "--target", *targets], log)
@@ -115,8 +115,9 @@ def measure(peer, prefix, program, options, out):
                "--compare", peer.engine, "--limit", "-T", str(options.timeout), "-J", str(path)]
     log = out / f"{peer.name}.log"
     log.unlink(missing_ok=True)
-    call(command, log, timeout=options.timeout + 60,
-         env=catalogue.environment(peer, prefix, options.np, free_port()))
+    with hosts.BusyLoops(options.busy):
+        call(command, log, timeout=options.timeout + 60,
+             env=catalogue.environment(peer, prefix, options.np, free_port()))
     report = json.loads(path.read_text())
     report["peer"] = {"name": peer.name, "title": peer.title, "version": version(peer, prefix),
                       "command": command}

@@ -78,7 +78,8 @@ struct SharedBlocks {
 };
 
 SharedBlocks& all_shared() {
-  static SharedBlocks all;
+  // Never destroyed: exit() ends kolo after the program's own objects, and blocks end with kolo.
+  static SharedBlocks& all = *new SharedBlocks;
   return all;
 }
 
