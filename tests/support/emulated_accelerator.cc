@@ -29,7 +29,7 @@ std::byte* tagged(std::byte* memory) {
 class PinnedRanges {
  public:
   static PinnedRanges& all() {
-    static PinnedRanges ranges;
+    static PinnedRanges& ranges = *new PinnedRanges;  // threads may outlive exit()
     return ranges;
   }
   void add(std::span<std::byte> range) {
@@ -70,7 +70,7 @@ class Exported {
  public:
   using Owned = std::shared_ptr<Allocation>;
   static Exported& all() {
-    static Exported exported;
+    static Exported& exported = *new Exported;  // threads may outlive exit()
     return exported;
   }
   void add(const std::byte* begin, const Owned& owned) {
