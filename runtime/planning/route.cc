@@ -202,6 +202,14 @@ void go_by_hosts(ScheduleRequest& request, const HostLayout& layout) {
   if (has_chains || !layout.is_in_order()) request.layout = layout;
 }
 
+// A deterministic sum's order must not depend on the links.
+bool takes_few_rounds(const Network& network, const Policy& policy, std::uint64_t bytes,
+                      bool sums) {
+  if (!sums || !policy.deterministic) return few_rounds_pay(network, bytes, sums);
+  const auto chunk = static_cast<std::uint64_t>(policy.chunk_bytes);
+  return network.layout.size() > 3 && bytes <= chunk / kChunkToSmall;
+}
+
 ScheduleRequest host_request(const CallShape& call, const Resources& resources,
                              const Policy& policy) {
   ScheduleRequest request = base_request(call, resources, policy);
@@ -219,7 +227,7 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
     const bool sums = request.kind == OperationKind::kReduceScatter;
     const std::uint64_t bytes = (is_broadcast ? request.count : sum_of(request.counts)) * element;
     if ((sums || request.kind == OperationKind::kAllgather) &&
-        few_rounds_pay(network, bytes, sums)) {
+        takes_few_rounds(network, policy, bytes, sums)) {
       request.algorithm = Algorithm::kRecursiveDoubling;
       return request;
     }

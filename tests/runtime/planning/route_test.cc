@@ -265,6 +265,25 @@ TEST(RouteProperties, EveryRouteHasASchedule) {
       }
 }
 
+// With links measured anew, a program gives the same sums.
+TEST(RouteProperties, DeterministicReduceScattersDoNotDependOnTheLinks) {
+  const auto differ = [](bool deterministic) {
+    Policy slow = kPolicy;
+    slow.deterministic = deterministic;
+    Policy fast = slow;
+    fast.across.latency_us /= 100;
+    int found = 0;
+    for (std::uint64_t bytes = 32; bytes <= 16 * kMiB; bytes *= 2) {
+      const CallShape call = even_call(kReduceScatter, kNegotiated, false, bytes, 8);
+      const Resources set = set_on({1, 1, 1, 1, 1, 1, 1, 1});
+      found += route(call, set, slow).request == route(call, set, fast).request ? 0 : 1;
+    }
+    return found;
+  };
+  EXPECT_EQ(differ(true), 0);
+  EXPECT_GT(differ(false), 0);
+}
+
 // Readers wait until the first block is packed.
 TEST(RouteProperties, WhatGoesOneWayHasShorterBlocks) {
   const auto block = [](OperationKind kind, std::uint64_t bytes, int ranks) {
