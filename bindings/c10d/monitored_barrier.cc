@@ -46,10 +46,42 @@ bool comes(c10d::Store& store, const std::string& key, milliseconds within) {
   }
 }
 
+/// The call's timeout, else the group's, else c10d's.
+milliseconds timeout_of(const c10d::BarrierOptions& options, milliseconds of_group) {
+  if (options.timeout >= milliseconds(0)) return options.timeout;
+  return of_group >= milliseconds(0) ? of_group : kBackendDefaultTimeout;
+}
+
 [[noreturn]] void fail_of_missing(const std::vector<int>& missing, milliseconds timeout) {
+  if (timeout <= milliseconds(0)) {
+    raise(ErrorCode::kTimeout,
+          fmt::format("Rank 0 timed out in monitoredBarrier after {} ms, before rank {} came",
+                      timeout.count(), missing.front()));
+  }
   raise(ErrorCode::kTimeout,
         fmt::format("Rank{} {} failed to pass monitoredBarrier in {} ms; see what they do instead",
                     missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), timeout.count()));
+}
+
+/// The part of a rank but rank 0.
+void tell_and_wait(c10d::Store& store, const Keys& keys, int rank, milliseconds timeout) {
+  put(store, keys.of(rank), "here");
+  const bool heard = comes(store, keys.verdict(), timeout);
+  const auto bytes = heard ? store.get(keys.verdict()) : std::vector<std::uint8_t>();
+  const std::string verdict(bytes.begin(), bytes.end());
+  if (verdict == kPassed) return;
+  raise(heard ? ErrorCode::kAborted : ErrorCode::kTimeout,
+        fmt::format(
+            "Rank {} successfully reached monitoredBarrier, but received errors while "
+            "waiting for send/recv from rank 0: {}",
+            rank,
+            heard ? verdict
+                  : fmt::format("rank 0 has not told within {} ms who is there", timeout.count())));
+}
+
+void remove(c10d::Store& store, const Keys& keys, int size) {
+  for (int rank = 1; rank < size; ++rank) store.deleteKey(keys.of(rank));
+  store.deleteKey(keys.verdict());
 }
 
 }  // namespace
@@ -60,26 +92,13 @@ void ProcessGroupKolo::monitoredBarrier(const c10d::BarrierOptions& options, boo
     raise(ErrorCode::kUnsupported,
           "c10d monitoredBarrier: it needs the store of a group that torch.distributed has made");
   }
-  milliseconds timeout = options.timeout >= milliseconds(0) ? options.timeout : timeout_;
-  if (timeout < milliseconds(0)) timeout = kBackendDefaultTimeout;
+  const milliseconds timeout = timeout_of(options, timeout_);
   const Keys keys{++monitored_barriers_};
   const Clock::time_point begun = Clock::now();
   const auto left = [&] {
     return timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
   };
-  if (rank_ != 0) {
-    put(*store_, keys.of(rank_), "here");
-    const bool heard = comes(*store_, keys.verdict(), timeout);
-    const auto verdict = heard ? store_->get(keys.verdict()) : std::vector<std::uint8_t>();
-    if (std::string(verdict.begin(), verdict.end()) == kPassed) return;
-    raise(heard ? ErrorCode::kAborted : ErrorCode::kTimeout,
-          fmt::format("Rank {} successfully reached monitoredBarrier, but received errors while "
-                      "waiting for send/recv from rank 0: {}",
-                      rank_,
-                      heard ? std::string(verdict.begin(), verdict.end())
-                            : fmt::format("rank 0 has not told within {} ms who is there",
-                                          timeout.count())));
-  }
+  if (rank_ != 0) return tell_and_wait(*store_, keys, rank_, timeout);
   std::vector<int> missing;
   for (int rank = 1; rank < size_ && (missing.empty() || wait_all_ranks); ++rank)
     if (!comes(*store_, keys.of(rank), left())) missing.push_back(rank);
@@ -87,15 +106,8 @@ void ProcessGroupKolo::monitoredBarrier(const c10d::BarrierOptions& options, boo
       missing.empty() ? kPassed : fmt::format("ranks {} were missing", fmt::join(missing, ", ")));
   if (missing.empty()) {
     // All have come here, so all have read the verdict before.
-    const Keys old{keys.number - 1};
-    for (int rank = 1; old.number > 0 && rank < size_; ++rank) store_->deleteKey(old.of(rank));
-    if (old.number > 0) store_->deleteKey(old.verdict());
+    if (keys.number > 1) remove(*store_, {keys.number - 1}, size_);
     return;
-  }
-  if (timeout <= milliseconds(0)) {
-    raise(ErrorCode::kTimeout,
-          fmt::format("Rank 0 timed out in monitoredBarrier after {} ms, before rank {} came",
-                      timeout.count(), missing.front()));
   }
   fail_of_missing(missing, timeout);
 }

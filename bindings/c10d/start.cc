@@ -9,9 +9,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 namespace kolo::c10d_binding {
@@ -69,30 +70,40 @@ MessageOptions message(const ProcessSet& set, const torch::Tensor& tensor, int t
           .stream = current_stream(tensor.device())};
 }
 
-const char* name_of(c10d::ReduceOp::RedOpType op) {
-  switch (op) {
-    case c10d::ReduceOp::SUM:
-      return "SUM";
-    case c10d::ReduceOp::AVG:
-      return "AVG";
-    case c10d::ReduceOp::PRODUCT:
-      return "PRODUCT";
-    case c10d::ReduceOp::MIN:
-      return "MIN";
-    case c10d::ReduceOp::MAX:
-      return "MAX";
-    case c10d::ReduceOp::BAND:
-      return "BAND";
-    case c10d::ReduceOp::BOR:
-      return "BOR";
-    case c10d::ReduceOp::BXOR:
-      return "BXOR";
-    case c10d::ReduceOp::PREMUL_SUM:
-      return "PREMUL_SUM";
-    case c10d::ReduceOp::UNUSED:
-      break;
-  }
-  return "an unknown operation";
+/// What kolo makes of one of c10d's operations, and of which elements.
+struct KnownOp {
+  c10d::ReduceOp::RedOpType theirs;
+  const char* name;
+  ReduceOp ours;
+  bool (*fits)(torch::ScalarType type);
+};
+
+bool is_any(torch::ScalarType /*type*/) { return true; }
+bool is_floating(torch::ScalarType type) {
+  return torch::isFloatingType(type) || torch::isComplexType(type);
+}
+bool is_integral(torch::ScalarType type) {
+  return torch::isIntegralType(type, /*includeBool=*/true);
+}
+
+/// BAND, BOR and BXOR reduce single bits: see reduced_form().
+constexpr KnownOp kKnownOps[] = {
+    {c10d::ReduceOp::SUM, "SUM", ReduceOp::kSum, is_any},
+    {c10d::ReduceOp::AVG, "AVG", ReduceOp::kAverage, is_any},
+    {c10d::ReduceOp::PRODUCT, "PRODUCT", ReduceOp::kProduct, is_any},
+    {c10d::ReduceOp::MIN, "MIN", ReduceOp::kMin, is_any},
+    {c10d::ReduceOp::MAX, "MAX", ReduceOp::kMax, is_any},
+    {c10d::ReduceOp::PREMUL_SUM, "PREMUL_SUM", ReduceOp::kSum, is_floating},
+    {c10d::ReduceOp::BAND, "BAND", ReduceOp::kMin, is_integral},
+    {c10d::ReduceOp::BOR, "BOR", ReduceOp::kMax, is_integral},
+    {c10d::ReduceOp::BXOR, "BXOR", ReduceOp::kSum, is_integral},
+};
+
+/// Null for an operation that is not known.
+const KnownOp* find_op(c10d::ReduceOp::RedOpType op) {
+  const auto* const found = std::find_if(std::begin(kKnownOps), std::end(kKnownOps),
+                                         [op](const KnownOp& known) { return known.theirs == op; });
+  return found == std::end(kKnownOps) ? nullptr : found;
 }
 
 bool is_bitwise(const c10d::ReduceOp& op) {
@@ -106,36 +117,6 @@ constexpr std::int64_t kBits = 8;
 torch::Tensor bits_of_byte(torch::Device device) {
   return torch::tensor({1, 2, 4, 8, 16, 32, 64, 128}, torch::TensorOptions(torch::kUInt8))
       .to(device);
-}
-
-std::optional<ReduceOp> of_same_name(c10d::ReduceOp::RedOpType op, torch::ScalarType type) {
-  switch (op) {
-    case c10d::ReduceOp::SUM:
-      return ReduceOp::kSum;
-    case c10d::ReduceOp::PREMUL_SUM:
-      if (torch::isFloatingType(type) || torch::isComplexType(type)) return ReduceOp::kSum;
-      break;
-    case c10d::ReduceOp::AVG:
-      return ReduceOp::kAverage;
-    case c10d::ReduceOp::PRODUCT:
-      return ReduceOp::kProduct;
-    case c10d::ReduceOp::MIN:
-      return ReduceOp::kMin;
-    case c10d::ReduceOp::MAX:
-      return ReduceOp::kMax;
-    case c10d::ReduceOp::BAND:
-      if (torch::isIntegralType(type, /*includeBool=*/true)) return ReduceOp::kMin;
-      break;
-    case c10d::ReduceOp::BOR:
-      if (torch::isIntegralType(type, /*includeBool=*/true)) return ReduceOp::kMax;
-      break;
-    case c10d::ReduceOp::BXOR:
-      if (torch::isIntegralType(type, /*includeBool=*/true)) return ReduceOp::kSum;
-      break;
-    case c10d::ReduceOp::UNUSED:
-      break;
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -155,14 +136,16 @@ ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const 
   const torch::ScalarType type = tensor.scalar_type();
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM && !op.supplement_)
     refuse(call, "PREMUL_SUM has no factor (ReduceOp::supplement_)");
-  const std::optional<ReduceOp> ours = of_same_name(op.op_, type);
-  if (ours && is_supported(data_type_of(tensor, call), *ours)) return *ours;
+  const KnownOp* const known = find_op(op.op_);
+  if (known != nullptr && known->fits(type) &&
+      is_supported(data_type_of(tensor, call), known->ours))
+    return known->ours;
   raise(ErrorCode::kUnsupported,
         fmt::format(
             "c10d {}: kolo reduces by SUM and PRODUCT, by AVG all but bool tensors, by MIN and MAX "
             "all but complex ones, floating and complex ones by PREMUL_SUM, and integers and bool "
             "ones by BAND, BOR and BXOR; not {} tensors by {}",
-            call, torch::toString(type), name_of(op.op_)));
+            call, torch::toString(type), known == nullptr ? "an unknown operation" : known->name));
 }
 
 torch::Tensor reduced_form(const torch::Tensor& input, const c10d::ReduceOp& op) {

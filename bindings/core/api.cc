@@ -2,6 +2,7 @@
 // runtime is a global of this file. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
+#include "bindings/core/local_rank.h"
 #include "bindings/core/regroup.h"
 #include "bindings/core/world_splits.h"
 #include "runtime/base/check.h"
@@ -9,7 +10,6 @@
 #include "runtime/base/printable.h"
 #include "runtime/base/resource_limits.h"
 #include "runtime/bootstrap/handshake.h"
-#include "runtime/bootstrap/identity.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/secret_file.h"
 #include "runtime/bootstrap/tcp_store.h"
@@ -130,6 +130,15 @@ bool shutdown_locked(Global& g, Clock::time_point until) {
   return true;
 }
 
+/// Returns false if init() holds the lock, or if the lock stays taken until then.
+bool lock_until(Clock::time_point until, const Global& g, std::unique_lock<std::mutex>& lock) {
+  while (!lock.try_lock()) {
+    if (g.starting || Clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 /// Returns false if the lock or the progress token stays taken; then nothing is changed. `is_done`:
 /// the process has done what it was for.
 bool end_in_order(Global& g, bool is_done) {
@@ -137,10 +146,7 @@ bool end_in_order(Global& g, bool is_done) {
   if (InCall::here()) return false;
   const Clock::time_point until = Clock::now() + kPatience;
   std::unique_lock lock(g.mutex, std::defer_lock);
-  while (!lock.try_lock()) {
-    if (g.starting || Clock::now() >= until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  if (!lock_until(until, g, lock)) return false;
   if (!shutdown_locked(g, until)) return false;
   const bool alone = g.last_start_failed || g.a_job_failed;
   for (const auto& bootstrap : g.bootstraps) {
@@ -201,25 +207,8 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
   }
   auto transport = *std::move(opened);
   const DeviceWish wish{.knob = config.device, .option = options.device};
-  const bool is_elastic = way.meeting == Meeting::kElastic;
-  const auto open_device = [wish, is_elastic, announced = way.local_rank](
-                               const World& world,
-                               std::string& reason) -> Result<std::unique_ptr<Accelerator>> {
-    const Accelerators visible = find_accelerators();
-    DeviceWish mine = wish;
-    // A world of one does not know the other processes that its launcher started beside it. In an
-    // elastic job others of the host may come later.
-    const bool by_launcher = world.size() == 1 || (is_elastic && announced);
-    mine.local_rank = by_launcher ? announced.value_or(0) : world.local_rank();
-    KOLO_ASSIGN(const std::optional<int> ordinal, choose_device(mine, visible));
-    reason = visible.count > 0 ? "KOLO_DEVICE is cpu" : visible.reason;
-    if (!ordinal) return std::unique_ptr<Accelerator>();
-    auto accelerator = open_accelerator(*ordinal);
-    if (accelerator.ok() || mine.option || mine.knob != "auto") return accelerator;
-    // The program may not need the device.
-    Error error = std::move(accelerator).error();
-    error.message += "; KOLO_DEVICE=cpu on every rank starts without CUDA devices";
-    return error;
+  const auto open_accelerator_of = [wish, way](const World& world, std::string& reason) {
+    return open_device(wish, way, world, reason);
   };
   if (options.backend == "nccl") config.operations = options.backend;
   const auto open_library = []() -> Result<std::shared_ptr<NcclApi>> {
@@ -233,36 +222,38 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
                                  .transport = std::move(transport),
                                  .process_sets = options.process_sets,
                                  .agreed = agreed_options(options, way, world_splits().size()),
-                                 .open_accelerator = open_device,
+                                 .open_accelerator = open_accelerator_of,
                                  .open_nccl = open_library,
                                  .measures_exchange = true}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
-/// 0 also if no launcher announces a local rank.
-int announced_local_rank(const RendezvousMethod& way, const Environment& environment) {
-  if (way.local_rank) return *way.local_rank;
-  const auto by_mpi = identity_of_mpi_launcher(environment);
-  return by_mpi ? by_mpi->local_rank.value_or(0) : 0;
-}
-
-void check_local_rank(const RendezvousMethod& way, const World& world,
-                      const std::string& log_level) {
-  // A launcher announces the local rank within its own job, which a world of one is not, nor any
-  // but the first world of an elastic job.
-  if (way.meeting == Meeting::kElastic) return;
-  if (!way.local_rank || *way.local_rank == world.local_rank() || world.size() == 1) return;
-  Log log(log_level);
-  log.set_rank(world.rank());
-  log.warning(
-      "the launcher announces local rank {}, but by what memory it shares with others rank {} has "
-      "local rank {} of {}; kolo uses the latter: see whether each process runs in a container of "
-      "its own, or hosts were given slots that they do not have",
-      *way.local_rank, world.rank(), world.local_rank(), world.local_size());
-}
-
 void warn_of(const Config& config, const Log& log) {
   for (const std::string& line : config.warnings) log.warning("{}", line);
+}
+
+void set_timeout(Config& config, const InitOptions& options, const Regroup* regroup) {
+  if (options.timeout) config.init_timeout_s = options.timeout->count();
+  if (regroup != nullptr && regroup->timeout) config.init_timeout_s = regroup->timeout->count();
+}
+
+/// Warns of the configuration, too.
+Result<RendezvousMethod> find_way(const InitOptions& options, const Config& config,
+                                  const Environment& environment, const Regroup* regroup,
+                                  const Log& log) {
+  auto found = regroup != nullptr
+                   ? Result<RendezvousMethod>(regroup->way)
+                   : find_rendezvous_method(request_of(options), config, environment);
+  // Warn before errors that the warnings may explain. The ranks of a host mostly have the same
+  // variables, so local rank 0 warns for all of them.
+  if (!found.ok() || announced_local_rank(*found, environment) == 0) warn_of(config, log);
+  return found;
+}
+
+Result<std::string> secret_of(const Config& config, const Regroup* regroup) {
+  auto secret = secret_or_file(config.secret, config.secret_file);
+  if (secret.ok() && regroup != nullptr && !regroup->secret.empty()) return regroup->secret;
+  return secret;
 }
 
 /// `regroup`: meets as it says; null: as options and environment say.
@@ -280,27 +271,16 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   };
   Log log(config.log_level);
   KOLO_TRY(check_options(options));
-  if (options.timeout) config.init_timeout_s = options.timeout->count();
-  if (regroup != nullptr && regroup->timeout) config.init_timeout_s = regroup->timeout->count();
-  auto found = regroup != nullptr
-                   ? Result<RendezvousMethod>(regroup->way)
-                   : find_rendezvous_method(request_of(options), config, environment);
-  // Warn before errors that the warnings may explain. The ranks of a host mostly have the same
-  // variables, so local rank 0 warns for all of them.
-  if (!found.ok() || announced_local_rank(*found, environment) == 0) warn_of(config, log);
+  set_timeout(config, options, regroup);
+  auto found = find_way(options, config, environment, regroup, log);
   if (!found.ok()) return reason_or(std::move(found).error());
   const RendezvousMethod way = *std::move(found);
-  if (way.meeting == Meeting::kElastic && !options.process_sets.empty()) {
-    return KOLO_ERROR(kUnsupported,
-                      "InitOptions::process_sets names ranks, which come and go in a job of "
-                      "kolo-run --min-np; kolo::split_world() makes sets in each world");
-  }
+  KOLO_TRY(check_process_sets(options, way));
   log.info("rendezvous: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
-  auto secret = secret_or_file(config.secret, config.secret_file);
+  auto secret = secret_of(config, regroup);
   if (!secret.ok()) return reason_or(std::move(secret).error());
-  if (regroup != nullptr && !regroup->secret.empty()) *secret = regroup->secret;
   g.way = way;
   g.secret = *secret;
   MeetingParts meeting{

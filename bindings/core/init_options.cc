@@ -71,6 +71,13 @@ Status check_options(const InitOptions& options) {
   return {};
 }
 
+Status check_process_sets(const InitOptions& options, const RendezvousMethod& way) {
+  if (way.meeting != Meeting::kElastic || options.process_sets.empty()) return {};
+  return KOLO_ERROR(kUnsupported,
+                    "InitOptions::process_sets names ranks, which come and go in a job of "
+                    "kolo-run --min-np; kolo::split_world() makes sets in each world");
+}
+
 RendezvousRequest request_of(const InitOptions& options) {
   return {.init_method = options.init_method,
           .rank = options.rank,

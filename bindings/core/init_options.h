@@ -16,6 +16,8 @@ namespace kolo {
 /// kInvalidArgument for an unknown backend or a timeout below one second. kUnsupported for a
 /// backend or a device that this build lacks.
 Status check_options(const InitOptions& options);
+/// kUnsupported if an elastic job's options name ranks.
+Status check_process_sets(const InitOptions& options, const RendezvousMethod& way);
 
 /// What find_rendezvous_method() is asked.
 RendezvousRequest request_of(const InitOptions& options);

@@ -78,17 +78,23 @@ std::string cannot_start(int rank, const RankInfo& info, const Error& why) {
                      why.message);
 }
 
-}  // namespace
-
-Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
-                                                  Deadline deadline) {
-  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("handshake", encode(mine), deadline));
+/// The fields of each rank's handshake.
+Result<std::vector<Fields>> split_rows(const std::vector<std::string>& blobs) {
   std::vector<Fields> rows(blobs.size());
   for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
     if (!split_fields(blobs[rank], rows[rank]) || rows[rank].empty()) {
       return not_a_handshake(rank, blobs[rank].size());
     }
   }
+  return rows;
+}
+
+}  // namespace
+
+Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
+                                                  Deadline deadline) {
+  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("handshake", encode(mine), deadline));
+  KOLO_ASSIGN(std::vector<Fields> rows, split_rows(blobs));
   KOLO_TRY(require_equal("the wire version", column(rows, kVersion)));
 
   // All ranks have the same version from here on, so a handshake of another form is malformed.

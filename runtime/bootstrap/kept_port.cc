@@ -16,15 +16,18 @@
 namespace kolo {
 namespace {
 
+bool is_link_local(const sockaddr& address) {
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
 /// How well an address suits; 0: not at all. Hosts name their own ends of a link-local address
 /// differently.
 int suits(const ifaddrs& entry, const std::string& interface) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return 0;
   const bool is_v4 = entry.ifa_addr->sa_family == AF_INET;
   if (!is_v4 && entry.ifa_addr->sa_family != AF_INET6) return 0;
-  if (!is_v4 &&
-      IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr)->sin6_addr))
-    return 0;
+  if (is_link_local(*entry.ifa_addr)) return 0;
   const int wanted = interface == entry.ifa_name ? 4 : 0;
   if ((entry.ifa_flags & IFF_LOOPBACK) != 0 && wanted == 0) return 0;
   return wanted + (is_v4 ? 2 : 1);

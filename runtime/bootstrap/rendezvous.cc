@@ -114,6 +114,25 @@ Result<std::unique_ptr<TcpStoreServer>> serve(const RendezvousMethod& way,
   return error;
 }
 
+/// With MeetingParts::outlasts_refusals, tries again while the store refuses this rank.
+Result<std::unique_ptr<TcpStore>> join(const RendezvousMethod& way, const MeetingParts& parts,
+                                       Deadline deadline) {
+  const auto attempt = [&] {
+    return TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline,
+                          parts.warn);
+  };
+  auto tcp = attempt();
+  if (tcp.ok() || !parts.outlasts_refusals) return tcp;
+  Error refusal = tcp.error();
+  if (refusal.code != ErrorCode::kInvalidArgument) return tcp;
+  while (!tcp.ok() && !deadline.expired()) {
+    pause_for(kPause, deadline);
+    tcp = attempt();
+  }
+  if (!tcp.ok()) return refusal;
+  return tcp;
+}
+
 Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
                                                  const MeetingParts& parts, Deadline deadline) {
   const auto over = [&](std::unique_ptr<TcpStoreServer> server, std::unique_ptr<TcpStore> tcp) {
@@ -139,19 +158,7 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
   if (way.rank == 0 && !way.launcher_serves) {
     KOLO_ASSIGN(server, serve(way, parts, deadline));
   }
-  const auto join = [&] {
-    return TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline,
-                          parts.warn);
-  };
-  auto tcp = join();
-  if (parts.outlasts_refusals && !tcp.ok() && tcp.error().code == ErrorCode::kInvalidArgument) {
-    const Error refusal = tcp.error();
-    while (!tcp.ok() && !deadline.expired()) {
-      pause_for(kPause, deadline);
-      tcp = join();
-    }
-    if (!tcp.ok()) tcp = refusal;
-  }
+  auto tcp = join(way, parts, deadline);
   if (!tcp.ok()) {
     // If no rank can meet, the others learn why before the server ends.
     if (server) server->wait_until_left(Deadline::after(deadline.remaining(kLeaveTimeout)));

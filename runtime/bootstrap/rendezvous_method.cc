@@ -38,15 +38,16 @@ Result<Method> parse_method(const std::string& text) {
   return KOLO_ERROR(kInvalidArgument, "init method '{}' is not valid: expected {}", text, kMethods);
 }
 
+std::optional<int> if_set(std::int64_t knob) {
+  return knob < 0 ? std::nullopt : std::optional(static_cast<int>(knob));
+}
+
 /// Rank and size as InitOptions or KOLO_ variables give them: both or neither.
 Result<std::optional<Identity>> stated_identity(const RendezvousRequest& request,
                                                 const Config& config) {
-  const auto knob = [](std::int64_t value) {
-    return value < 0 ? std::nullopt : std::optional(static_cast<int>(value));
-  };
   const bool by_options = request.rank || request.size;
-  const auto rank = by_options ? request.rank : knob(config.rank);
-  const auto size = by_options ? request.size : knob(config.size);
+  const auto rank = by_options ? request.rank : if_set(config.rank);
+  const auto size = by_options ? request.size : if_set(config.size);
   const std::string source =
       by_options ? "InitOptions::rank and InitOptions::size" : "KOLO_RANK and KOLO_SIZE";
   if (!rank && !size) return std::optional<Identity>();

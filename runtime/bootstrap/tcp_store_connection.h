@@ -1,6 +1,8 @@
 // A connection of TcpStoreServer's. Private to the server; its thread.
 #pragma once
 
+#include "runtime/base/check.h"
+#include "runtime/bootstrap/store_wire.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 
 #include <chrono>
@@ -8,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace kolo {
@@ -46,6 +49,13 @@ struct TcpStoreServer::Connection {
   bool has_deadline() const { return waits() || !is_known(); }
   void send(Bytes bytes) { out.push_back(std::move(bytes)); }
   void send(std::string bytes) { send(std::make_shared<const std::string>(std::move(bytes))); }
+  /// `time`: how long a request may wait, in milliseconds.
+  Status set_deadline(std::string_view time) {
+    const auto count = parse_count(time);
+    if (!count) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
+    deadline = Deadline::after(std::chrono::milliseconds(*count));
+    return {};
+  }
   void stop_waiting() { awaited_key.clear(), awaited_phase.clear(), awaits_world = false; }
 };
 

@@ -22,7 +22,7 @@ void TcpStoreServer::tell_node(int node, Fields frame) {
   waker_.wake();
 }
 
-Status TcpStoreServer::handle_node(Connection& connection, Fields request) {
+Status TcpStoreServer::handle_node(Connection& connection, const Fields& request) {
   const auto number = request.size() > 2 ? parse_count(request[1]) : std::nullopt;
   if (!number) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
   const std::lock_guard lock(mutex_);
@@ -40,27 +40,31 @@ Status TcpStoreServer::handle_node(Connection& connection, Fields request) {
   const auto slots = parse_count(request[2]);
   if (request[0] != kNodeRequest || !slots || connection.node)
     return KOLO_ERROR(kMismatch, "a request that is not kolo's");
-  const bool is_there = std::any_of(connections_.begin(), connections_.end(),
-                                    [&](const Connection& other) { return other.node == number; });
-  const bool fits = *number > 0 && *number < options_.nodes && *slots == options_.slots;
-  if (is_there || !fits) connection.closing = true;
-  if (is_there) {
-    return KOLO_ERROR(kInvalidArgument,
-                      "a kolo-run of node {} is there already: give each another --node-rank; if "
-                      "its host was lost, try again after 30 s",
-                      *number);
-  }
-  if (!fits) {
-    return KOLO_ERROR(kMismatch,
-                      "node {} has {} ranks, and node 0 is one of {} nodes with {} each: give all "
-                      "the same --nnodes and --nproc-per-node",
-                      *number, *slots, options_.nodes, options_.slots);
+  if (Status fits = check_node(*number, *slots); !fits.ok()) {
+    connection.closing = true;
+    return fits;
   }
   connection.node = number;
   end_if_silent(connection.fd.get());
   connection.send(to_frame({std::string(kOkReply)}));
   nodes_.events.push_back({.kind = NodeEvent::Kind::kCame, .node = *number});
   return {};
+}
+
+Status TcpStoreServer::check_node(int number, int slots) const {
+  const bool is_there = std::any_of(connections_.begin(), connections_.end(),
+                                    [&](const Connection& other) { return other.node == number; });
+  if (is_there) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "a kolo-run of node {} is there already: give each another --node-rank; if "
+                      "its host was lost, try again after 30 s",
+                      number);
+  }
+  if (number > 0 && number < options_.nodes && slots == options_.slots) return {};
+  return KOLO_ERROR(kMismatch,
+                    "node {} has {} ranks, and node 0 is one of {} nodes with {} each: give all "
+                    "the same --nnodes and --nproc-per-node",
+                    number, slots, options_.nodes, options_.slots);
 }
 
 void TcpStoreServer::note_gone(Connection& connection) {

@@ -54,6 +54,14 @@ std::vector<std::size_t> missing_in(const Fields& contributions) {
   return missing;
 }
 
+bool is(const Fields& request, std::string_view kind, std::size_t fields) {
+  return request[0] == kind && request.size() == fields;
+}
+
+bool is_of_node(const Fields& request) {
+  return request[0] == kNodeRequest || request[0] == kEndedRequest;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(Options options) {
@@ -266,41 +274,7 @@ void TcpStoreServer::warn_of_missing() {
 }
 
 Status TcpStoreServer::handle(Connection& connection, Fields request) {
-  const auto is = [&request](std::string_view kind, std::size_t fields) {
-    return request[0] == kind && request.size() == fields;
-  };
-  const auto wait = [&](std::string& awaited, std::string& what, std::string_view text) -> Status {
-    const auto time = parse_count(text);
-    if (!time || what.empty()) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
-    connection.deadline = Deadline::after(milliseconds(*time));
-    awaited = std::move(what);
-    return {};
-  };
-  if (connection.process && is(kNewcomersRequest, 1)) {
-    const std::lock_guard lock(mutex_);
-    is_elastic_ = true;
-    connection.send(to_frame({std::string(kOkReply), std::to_string(lobby_->newcomers())}));
-    return {};
-  }
-  if (connection.process && (request[0] == kNodeRequest || request[0] == kEndedRequest))
-    return handle_node(connection, std::move(request));
-  if (connection.process && is(kLifelineRequest, 1)) {
-    connection.is_lifeline = options_.patience.count() > 0;
-    return {};
-  }
-  if (connection.process && !connection.rank && request[0] == kLeaveRequest) {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(connection.is_lifeline, false)) lobby_->end(*connection.process, true);
-    connection.closing = true;
-    return {};
-  }
-  if (connection.process && !connection.rank && !connection.waits() && is(kWorldRequest, 3)) {
-    const auto time = parse_count(request[2]);
-    if (!time) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
-    connection.deadline = Deadline::after(milliseconds(*time));
-    await_world(connection, request[1] == "new");
-    return {};
-  }
+  if (const auto handled = handle_process(connection, request)) return *handled;
   if (!connection.rank) return KOLO_ERROR(kMismatch, "a request of a process that is in no world");
   StoreTable& table = meetings_.table(connection.meeting);
   if (request[0] == kLeaveRequest) {
@@ -315,13 +289,19 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     return {};
   }
   if (connection.waits()) return KOLO_ERROR(kMismatch, "a request before the last was answered");
-  if (is(kSetRequest, 3)) {
+  const auto wait = [&](std::string& awaited, std::string& what, std::string_view time) -> Status {
+    if (what.empty()) return KOLO_ERROR(kMismatch, "a request that is not kolo's");
+    KOLO_TRY(connection.set_deadline(time));
+    awaited = std::move(what);
+    return {};
+  };
+  if (is(request, kSetRequest, 3)) {
     KOLO_TRY(table.set(request[1], std::move(request[2])));
     connection.send(to_frame({std::string(kOkReply)}));
     return {};
   }
-  if (is(kGetRequest, 3)) return wait(connection.awaited_key, request[1], request[2]);
-  if (is(kExchangeRequest, 4)) {
+  if (is(request, kGetRequest, 3)) return wait(connection.awaited_key, request[1], request[2]);
+  if (is(request, kExchangeRequest, 4)) {
     KOLO_TRY(table.contribute(request[1], *connection.rank, std::move(request[2])));
     KOLO_TRY(wait(connection.awaited_phase, request[1], request[3]));
     connection.silence = warns_after(connection.deadline);
@@ -330,32 +310,68 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
   return KOLO_ERROR(kMismatch, "a request '{}' that this store does not know", request[0]);
 }
 
+std::optional<Status> TcpStoreServer::handle_process(Connection& connection,
+                                                     const Fields& request) {
+  if (!connection.process) return std::nullopt;
+  if (is(request, kNewcomersRequest, 1)) {
+    const std::lock_guard lock(mutex_);
+    is_elastic_ = true;
+    connection.send(to_frame({std::string(kOkReply), std::to_string(lobby_->newcomers())}));
+    return Status();
+  }
+  if (is_of_node(request)) return handle_node(connection, request);
+  if (is(request, kLifelineRequest, 1)) {
+    connection.is_lifeline = options_.patience.count() > 0;
+    return Status();
+  }
+  if (connection.rank) return std::nullopt;
+  if (request[0] == kLeaveRequest) {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(connection.is_lifeline, false)) lobby_->end(*connection.process, true);
+    connection.closing = true;
+    return Status();
+  }
+  if (connection.waits() || !is(request, kWorldRequest, 3)) return std::nullopt;
+  KOLO_TRY(connection.set_deadline(request[2]));
+  await_world(connection, request[1] == "new");
+  return Status();
+}
+
+void TcpStoreServer::note_closed(Connection& connection) {
+  if (connection.rank && !connection.gives_up) {
+    const int rank = *std::exchange(connection.rank, std::nullopt);
+    meetings_.table(connection.meeting).leave(rank, false);
+  }
+  if (connection.awaits_world) {
+    const std::lock_guard lock(mutex_);
+    lobby_->leave(*connection.process);
+    connection.awaits_world = false;
+  }
+  if (std::exchange(connection.is_lifeline, false)) {
+    const std::lock_guard lock(mutex_);
+    lobby_->end(*connection.process, false);
+  }
+  if (connection.node) note_gone(connection);
+}
+
+std::vector<TcpStoreServer::Connection*> TcpStoreServer::giving_up() {
+  std::vector<Connection*> all;
+  for (Connection& c : connections_)
+    if (c.gives_up && c.rank) all.push_back(&c);
+  std::sort(all.begin(), all.end(), [](const Connection* a, const Connection* b) {
+    return a->judged.time() < b->judged.time();
+  });
+  return all;
+}
+
 void TcpStoreServer::note_departures() {
   // First note who has gone: others may wait for these ranks.
   for (Connection& c : connections_) {
-    if (c.closed && c.rank && !c.gives_up) {
-      meetings_.table(c.meeting).leave(*std::exchange(c.rank, std::nullopt), false);
-    }
-    if (c.closed && c.awaits_world) {
-      const std::lock_guard lock(mutex_);
-      lobby_->leave(*c.process);
-      c.awaits_world = false;
-    }
-    if (c.closed && std::exchange(c.is_lifeline, false)) {
-      const std::lock_guard lock(mutex_);
-      lobby_->end(*c.process, false);
-    }
-    if (c.closed && c.node) note_gone(c);
+    if (c.closed) note_closed(c);
     if (!c.is_known() && c.deadline.expired()) c.closed = true;
   }
   // Then those who lost another rank: the reason may be a rank that ended without a message.
-  std::vector<Connection*> giving_up;
-  for (Connection& c : connections_)
-    if (c.gives_up && c.rank) giving_up.push_back(&c);
-  std::sort(giving_up.begin(), giving_up.end(), [](const Connection* a, const Connection* b) {
-    return a->judged.time() < b->judged.time();
-  });
-  for (Connection* const c : giving_up) {
+  for (Connection* const c : giving_up()) {
     StoreTable& table = meetings_.table(c->meeting);
     if (!table.failure() && !c->judged.expired() && !c->closed) continue;
     table.give_up(*std::exchange(c->rank, std::nullopt), *std::exchange(c->gives_up, std::nullopt));

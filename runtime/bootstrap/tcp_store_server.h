@@ -117,17 +117,25 @@ class TcpStoreServer {
   void warn_of(const Connection& connection, int claimed_rank);
   void warn_of_missing();
   Status handle(Connection& connection, Fields request);
+  /// A request of a process of an elastic job; nothing if it is of the process's rank.
+  std::optional<Status> handle_process(Connection& connection, const Fields& request);
   /// A launcher of another node, or what it tells.
-  Status handle_node(Connection& connection, Fields request);
+  Status handle_node(Connection& connection, const Fields& request);
+  /// Whether a node's launcher may come.
+  Status check_node(int number, int slots) const;
   void note_gone(Connection& connection);
   void send_to_nodes();
   /// Tells the tables which ranks have gone or have given up.
   void note_departures();
+  void note_closed(Connection& connection);
+  /// Ranks that give up, the one judged first in front.
+  std::vector<Connection*> giving_up();
   void answer_waiting();
   /// What a process of an elastic job asks for; `is_new`: see kWorldRequest.
   void await_world(Connection& connection, bool is_new);
   /// Opens the next world's meeting, if it can be made now.
   void convene();
+  void note_missing();
   std::vector<int> late_locked(std::chrono::seconds patience) const;
   /// With Options::patience: takes processes that do not come for lost.
   void end_late();

@@ -107,6 +107,16 @@ void TcpStoreServer::end_late() {
   }
 }
 
+void TcpStoreServer::note_missing() {
+  // The first world has the time that init() has.
+  auto missing = lobby_->generation() > 0 ? lobby_->missing() : std::vector<int>();
+  if (missing.empty()) {
+    missing_since_.reset();
+  } else if (!missing_since_ || missing_since_->first != missing) {
+    missing_since_.emplace(std::move(missing), Deadline::Clock::now());
+  }
+}
+
 void TcpStoreServer::convene() {
   if (!lobby_) return;
   const std::lock_guard lock(mutex_);
@@ -117,13 +127,7 @@ void TcpStoreServer::convene() {
     c.send(to_frame(refuse_lost(*c.process)));
   }
   const auto world = lobby_->convene();
-  // The first world has the time that init() has.
-  auto missing = lobby_->generation() > 0 ? lobby_->missing() : std::vector<int>();
-  if (missing.empty()) {
-    missing_since_.reset();
-  } else if (!missing_since_ || missing_since_->first != missing) {
-    missing_since_.emplace(std::move(missing), Deadline::Clock::now());
-  }
+  note_missing();
   if (!world) return;
   const int generation = lobby_->generation();
   const auto size = static_cast<int>(world->size());

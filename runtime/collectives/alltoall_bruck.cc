@@ -34,6 +34,23 @@ struct Waiting {
   StepId arrived = ScheduleBuilder::kNoStep;
 };
 
+/// By distance: the parts for the other ranks, still in the input.
+std::vector<Waiting> waiting_in_input(const AlltoallParts& parts) {
+  const std::size_t ranks = parts.outgoing.size();
+  std::vector<Waiting> waiting(ranks);
+  for (std::size_t d = 1; d < ranks; ++d)
+    waiting[d].memory = input_at(parts.outgoing[(parts.own + d) % ranks]);
+  return waiting;
+}
+
+/// The distances of the parts that move in the round of `bit`.
+std::vector<std::size_t> moving_in(std::size_t bit, std::size_t ranks) {
+  std::vector<std::size_t> distances;
+  for (std::size_t d = bit; d < ranks; ++d)
+    if ((d & bit) != 0) distances.push_back(d);
+  return distances;
+}
+
 }  // namespace
 
 Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matrix) {
@@ -46,20 +63,18 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
   ScheduleBuilder builder = parts.begin("alltoall_bruck");
 
   parts.copy_own(builder);
-  std::vector<Waiting> waiting(ranks);  // by distance
-  for (std::size_t d = 1; d < ranks; ++d)
-    waiting[d].memory = input_at(parts.outgoing[(own + d) % ranks]);
-
+  std::vector<Waiting> waiting = waiting_in_input(parts);
   std::uint64_t used = 0;  // elements of the scratch
   std::uint32_t tag = 0;
   for (std::size_t bit = 1; bit < ranks; bit *= 2, ++tag) {
     // Before this round, the part with distance `d` is (d mod `bit`) ranks behind its origin.
     const auto origin = [&](std::size_t at, std::size_t d) { return at + ranks - d % bit; };
     const std::size_t from = (own + ranks - bit) % ranks;
+    const std::vector<std::size_t> moving = moving_in(bit, ranks);
     const std::uint64_t send_begin = used;
     std::vector<StepId> packed;
-    for (std::size_t d = bit; d < ranks; ++d) {
-      if ((d & bit) == 0 || waiting[d].memory.length == 0) continue;
+    for (const std::size_t d : moving) {
+      if (waiting[d].memory.length == 0) continue;
       const Operand space{Space::kScratch, -1, used, waiting[d].memory.length};
       packed.push_back(
           builder.copy(waiting[d].memory, {space}, Scaling::kNone, {waiting[d].arrived}));
@@ -70,8 +85,7 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
                    {Space::kScratch, -1, send_begin, used - send_begin}, {builder.join(packed)});
 
     const std::uint64_t receive_begin = used;
-    for (std::size_t d = bit; d < ranks; ++d) {
-      if ((d & bit) == 0) continue;
+    for (const std::size_t d : moving) {
       waiting[d].memory = {Space::kScratch, -1, used, length(origin(from, d), d)};
       used += waiting[d].memory.length;
     }
@@ -79,8 +93,7 @@ Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matri
     const StepId received =
         builder.receive(static_cast<int>(from), tag,
                         {Space::kScratch, -1, receive_begin, used - receive_begin}, {});
-    for (std::size_t d = bit; d < ranks; ++d) {
-      if ((d & bit) == 0) continue;
+    for (const std::size_t d : moving) {
       waiting[d].arrived = received;
       if (d >= 2 * bit || waiting[d].memory.length == 0) continue;
       const std::size_t sender = (own + ranks - d) % ranks;

@@ -19,6 +19,18 @@
 #include <vector>
 
 namespace kolo {
+namespace {
+
+/// The longest part that a rank sends to another one.
+std::uint64_t longest_part(std::span<const std::uint64_t> matrix, std::size_t ranks) {
+  std::uint64_t most = 0;
+  for (std::size_t i = 0; i < ranks; ++i)
+    for (std::size_t j = 0; j < ranks; ++j)
+      if (i != j) most = std::max(most, matrix[i * ranks + j]);
+  return most;
+}
+
+}  // namespace
 
 Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matrix,
                          const MappedOptions& options) {
@@ -34,11 +46,7 @@ Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matr
   if (size == 1) return std::move(builder).finish();
 
   const Stripes stripes(size, options);
-  std::uint64_t most = 0;
-  for (std::size_t i = 0; i < ranks; ++i)
-    for (std::size_t j = 0; j < ranks; ++j)
-      if (i != j) most = std::max(most, matrix[i * ranks + j]);
-  const std::uint64_t blocks = Pieces({0, most}, stripes.length()).count();
+  const std::uint64_t blocks = Pieces({0, longest_part(matrix, ranks)}, stripes.length()).count();
   std::vector<Pieces> out, in;
   for (std::size_t i = 0; i < ranks; ++i) {
     out.emplace_back(parts.outgoing[i], stripes.length());

@@ -35,25 +35,52 @@ struct Branch {
   std::vector<Child> children = {};
 };
 
+/// Where a rank stands: its chain, and its index in the chain.
+struct Place {
+  std::size_t chain = 0;
+  std::size_t index = 0;
+  bool is_first() const { return index == 0; }
+  bool is_root() const { return is_first() && chain == 0; }
+};
+
+Place place_of(int rank, std::span<const std::vector<int>> chains) {
+  for (std::size_t i = 0; i < chains.size(); ++i) {
+    const auto found = std::find(chains[i].begin(), chains[i].end(), rank);
+    if (found != chains[i].end()) return {i, static_cast<std::size_t>(found - chains[i].begin())};
+  }
+  KOLO_CHECK(false);
+  return {};
+}
+
+Branch branch_of(const Place& place, std::span<const std::vector<int>> chains, int tree,
+                 const Pieces& chunks, const MessageWindow& window) {
+  const DoubleTree trees(std::max(static_cast<int>(chains.size()) - 1, 1));
+  const auto first_of = [&](int node) {
+    return chains[static_cast<std::size_t>(node + 1)].front();
+  };
+  const std::vector<int>& chain = chains[place.chain];
+  Branch branch{.chunks = chunks, .parent = -1, .receives = window};
+  if (place.is_root()) {
+    if (chains.size() > 1) branch.children.push_back({first_of(trees.root(tree)), window});
+  } else if (place.is_first()) {
+    const TreeNode node = trees.node_of(tree, static_cast<int>(place.chain) - 1);
+    branch.parent = node.parent < 0 ? chains.front().front() : first_of(node.parent);
+    for (const int child : node.children)
+      if (child >= 0) branch.children.push_back({first_of(child), window});
+  } else {
+    branch.parent = chain[place.index - 1];
+  }
+  if (place.index + 1 < chain.size()) branch.children.push_back({chain[place.index + 1], window});
+  return branch;
+}
+
 }  // namespace
 
 Schedule broadcast_double_tree(int rank, std::span<const std::vector<int>> chains,
                                std::uint64_t count, const PipelineOptions& options) {
   int size = 0;
-  std::size_t own = 0;
-  for (std::size_t i = 0; i < chains.size(); ++i) {
-    size += static_cast<int>(chains[i].size());
-    if (std::find(chains[i].begin(), chains[i].end(), rank) != chains[i].end()) own = i;
-  }
-  const std::vector<int>& chain = chains[own];
-  const auto place = std::find(chain.begin(), chain.end(), rank);
-  KOLO_CHECK(place != chain.end());
-  const bool is_first = place == chain.begin();
-  const bool is_root = is_first && own == 0;
-  const auto first_of = [&](int node) {
-    return chains[static_cast<std::size_t>(node + 1)].front();
-  };
-  const DoubleTree trees(std::max(static_cast<int>(chains.size()) - 1, 1));
+  for (const std::vector<int>& chain : chains) size += static_cast<int>(chain.size());
+  const Place place = place_of(rank, chains);
   const std::uint64_t granule =
       options.chunk_elements % kCacheLineElements == 0 ? kCacheLineElements : 1;
   const MessageWindow window(options.chunks_in_flight);
@@ -62,19 +89,8 @@ Schedule broadcast_double_tree(int rank, std::span<const std::vector<int>> chain
   for (int tree = 0; tree < DoubleTree::kTrees; ++tree) {
     const Interval half =
         split({0, count}, DoubleTree::kTrees, static_cast<std::uint64_t>(tree), granule);
-    Branch branch{.chunks = Pieces(half, options.chunk_elements), .parent = -1, .receives = window};
-    if (is_root) {
-      if (chains.size() > 1) branch.children.push_back({first_of(trees.root(tree)), window});
-    } else if (is_first) {
-      const TreeNode node = trees.node_of(tree, static_cast<int>(own) - 1);
-      branch.parent = node.parent < 0 ? chains.front().front() : first_of(node.parent);
-      for (const int child : node.children)
-        if (child >= 0) branch.children.push_back({first_of(child), window});
-    } else {
-      branch.parent = *(place - 1);
-    }
-    if (place + 1 != chain.end()) branch.children.push_back({*(place + 1), window});
-    branches.push_back(std::move(branch));
+    branches.push_back(
+        branch_of(place, chains, tree, Pieces(half, options.chunk_elements), window));
   }
 
   ScheduleBuilder builder("broadcast_double_tree", rank, size, count);
@@ -86,14 +102,15 @@ Schedule broadcast_double_tree(int rank, std::span<const std::vector<int>> chain
       if (part.length == 0) continue;
       const std::uint32_t tag = DoubleTree::kTrees * i + tree;
       StepId here = ScheduleBuilder::kNoStep;
-      if (is_root) {
+      if (place.is_root()) {
         builder.copy(input_at(part), {output_at(part)}, Scaling::kNone, {});
       } else {
         here = builder.receive(branch.parent, tag, output_at(part), {branch.receives.gate()});
         branch.receives.push(here);
       }
       for (Branch::Child& child : branch.children)
-        child.sends.push(builder.send(child.rank, tag, is_root ? input_at(part) : output_at(part),
+        child.sends.push(builder.send(child.rank, tag,
+                                      place.is_root() ? input_at(part) : output_at(part),
                                       {here, child.sends.gate()}));
     }
   return std::move(builder).finish();

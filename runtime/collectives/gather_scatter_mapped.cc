@@ -28,6 +28,10 @@
 namespace kolo {
 namespace {
 
+void check_arguments(int size, int root, std::span<const std::uint64_t> counts) {
+  KOLO_CHECK(counts.size() == static_cast<std::size_t>(size) && root >= 0 && root < size);
+}
+
 /// Blocks of pieces of at most `largest` elements, for the longest part of a rank but the root.
 std::uint64_t blocks_of(std::span<const std::uint64_t> counts, int root, std::uint64_t largest) {
   std::uint64_t most = 0;
@@ -40,11 +44,35 @@ void copy_own(ScheduleBuilder& builder, Interval input, Interval output) {
   if (input.length > 0) builder.copy(input_at(input), {output_at(output)}, Scaling::kNone, {});
 }
 
+/// What a rank but the root does in a gather.
+void offer_part(WindowPipeline& pipeline, int root, const Pieces& pieces, std::uint64_t blocks) {
+  for (std::uint64_t block = 0; block < blocks; ++block) {
+    if (const Interval piece = pieces[block]; piece.length > 0)
+      pipeline.offer(block, 0, piece, Scaling::kNone, {&root, 1});
+    pipeline.close(block);
+  }
+}
+
+/// What the root does in a scatter.
+void offer_parts(WindowPipeline& pipeline, int root, const Stripes& stripes,
+                 std::span<const Pieces> pieces, std::uint64_t blocks) {
+  const auto size = static_cast<int>(pieces.size());
+  for (std::uint64_t block = 0; block < blocks; ++block) {
+    for (int k = 1; k < size; ++k) {
+      const int to = (root + k) % size;
+      const Interval piece = pieces[static_cast<std::size_t>(to)][block];
+      if (piece.length > 0)
+        pipeline.offer(block, stripes.offset(root, to), piece, Scaling::kNone, {&to, 1});
+    }
+    pipeline.close(block);
+  }
+}
+
 }  // namespace
 
 Schedule gather_mapped(int rank, int size, int root, std::span<const std::uint64_t> counts,
                        const MappedOptions& options) {
-  KOLO_CHECK(counts.size() == static_cast<std::size_t>(size) && root >= 0 && root < size);
+  check_arguments(size, root, counts);
   const auto own = static_cast<std::size_t>(rank);
   const bool is_root = rank == root;
   const std::vector<Interval> parts = end_to_end(counts);
@@ -57,13 +85,11 @@ Schedule gather_mapped(int rank, int size, int root, std::span<const std::uint64
     pieces.emplace_back(Interval{0, part.length}, options.block_elements);
   const std::uint64_t blocks = blocks_of(counts, root, options.block_elements);
   WindowPipeline pipeline(builder, rank, blocks, options);
+  if (!is_root) {
+    offer_part(pipeline, root, pieces[own], blocks);
+    return std::move(builder).finish();
+  }
   for (std::uint64_t block = 0; block < blocks; ++block) {
-    if (!is_root) {
-      if (const Interval piece = pieces[own][block]; piece.length > 0)
-        pipeline.offer(block, 0, piece, Scaling::kNone, {&root, 1});
-      pipeline.close(block);
-      continue;
-    }
     for (int k = 1; k < size; ++k) {
       const int from = (root + k) % size;
       const auto owner = static_cast<std::size_t>(from);
@@ -80,7 +106,7 @@ Schedule gather_mapped(int rank, int size, int root, std::span<const std::uint64
 
 Schedule scatter_mapped(int rank, int size, int root, std::span<const std::uint64_t> counts,
                         const MappedOptions& options) {
-  KOLO_CHECK(counts.size() == static_cast<std::size_t>(size) && root >= 0 && root < size);
+  check_arguments(size, root, counts);
   const auto own = static_cast<std::size_t>(rank);
   const bool is_root = rank == root;
   const std::vector<Interval> parts = end_to_end(counts);
@@ -93,17 +119,11 @@ Schedule scatter_mapped(int rank, int size, int root, std::span<const std::uint6
   for (const Interval part : parts) pieces.emplace_back(part, stripes.length());
   const std::uint64_t blocks = blocks_of(counts, root, stripes.length());
   WindowPipeline pipeline(builder, rank, blocks, options);
+  if (is_root) {
+    offer_parts(pipeline, root, stripes, pieces, blocks);
+    return std::move(builder).finish();
+  }
   for (std::uint64_t block = 0; block < blocks; ++block) {
-    if (is_root) {
-      for (int k = 1; k < size; ++k) {
-        const int to = (root + k) % size;
-        const Interval piece = pieces[static_cast<std::size_t>(to)][block];
-        if (piece.length > 0)
-          pipeline.offer(block, stripes.offset(root, to), piece, Scaling::kNone, {&to, 1});
-      }
-      pipeline.close(block);
-      continue;
-    }
     const Interval piece = pieces[own][block];
     if (piece.length == 0) break;
     const Interval destination{piece.begin - parts[own].begin, piece.length};

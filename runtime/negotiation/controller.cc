@@ -55,6 +55,13 @@ std::optional<Controller::Clock::time_point> Controller::next_batch() const {
          std::chrono::microseconds(config_.batch_window_us);
 }
 
+/// Precondition: an entry waits to be announced.
+bool Controller::is_due(Clock::time_point now, bool flush) const {
+  return flush || flush_ || communicator_.size() == 1 ||
+         unannounced_bytes_ >= static_cast<std::uint64_t>(config_.batch_size) ||
+         now >= *next_batch();
+}
+
 std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
   const auto batch = next_batch();
   const auto held = relay_.due();
@@ -62,11 +69,7 @@ std::optional<Controller::Clock::time_point> Controller::next_announcement() con
 }
 
 Result<bool> Controller::announce(Clock::time_point now, bool flush) {
-  if (!waiting_.has_unannounced()) return false;
-  const bool due = flush || flush_ || communicator_.size() == 1 ||
-                   unannounced_bytes_ >= static_cast<std::uint64_t>(config_.batch_size) ||
-                   now >= *next_batch();
-  if (!due) return false;
+  if (!waiting_.has_unannounced() || !is_due(now, flush)) return false;
   SlotsBySteps slots;
   std::vector<Request> requests;
   waiting_.announce([&](Entry& entry) {
@@ -287,40 +290,49 @@ void Controller::take_slots(const SlotSet& slots) {
 Status Controller::take_responses(std::vector<Response> responses) {
   ++counters_.agreements;
   std::vector<Agreed>& agreed = agreed_.emplace_back();
-  for (Response& decided : responses) {
-    if (decided.signature.kind == OperationKind::kJoin) set_joined(std::nullopt);
-    // If this rank is listed, an announcement of it has crossed the response and is for the next
-    // call.
-    const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
-                                  communicator_.rank()) != decided.missing.end();
-    const auto slot = cache_.find(decided.name);
-    if (slot) relay_.settle(*slot);
-    auto entry = missed ? nullptr : waiting_.take(decided.name, slot);
-    if (entry && records()) {
-      recorder_->agreed(entry->record);
-      if (slot) recorder_->settled(communicator_.id(), *slot);
-    }
-    // Only what all ranks have announced may change a slot: a joined rank may have announced the
-    // slot's previous content.
-    if (!decided.error && decided.missing.empty() && comes_again(decided.signature.kind)) {
-      const std::uint32_t known = cache_.size();
-      cache_.put(decided);
-      if (records()) slot ? record_names(*slot, *slot + 1) : record_names(known, cache_.size());
-    }
-    const auto response = std::make_shared<const Response>(std::move(decided));
-    if (entry) {
-      agreed.push_back({response, std::move(entry)});
-    } else if (response->error) {
-      // It failed because this rank had not announced it. A failed join concerns all ranks.
-      if (response->name == kJoinName) agreed.push_back({response, std::make_unique<Entry>()});
-    } else if (waiting_.waits_by_name(kJoinName) || is_by_its_ranks(response->signature)) {
-      agreed.push_back({response, unannounced_entry(*response)});
-    } else {
-      return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
-                        communicator_.rank(), response->name);
-    }
+  for (Response& decided : responses) KOLO_TRY(take_response(std::move(decided), agreed));
+  return {};
+}
+
+Status Controller::take_response(Response decided, std::vector<Agreed>& agreed) {
+  if (decided.signature.kind == OperationKind::kJoin) set_joined(std::nullopt);
+  // If this rank is listed, an announcement of it has crossed the response and is for the next
+  // call.
+  const bool missed = std::find(decided.missing.begin(), decided.missing.end(),
+                                communicator_.rank()) != decided.missing.end();
+  const auto slot = cache_.find(decided.name);
+  if (slot) relay_.settle(*slot);
+  auto entry = missed ? nullptr : waiting_.take(decided.name, slot);
+  if (entry) record_agreed(*entry, slot);
+  remember(decided, slot);
+  const auto response = std::make_shared<const Response>(std::move(decided));
+  if (entry) {
+    agreed.push_back({response, std::move(entry)});
+  } else if (response->error) {
+    // It failed because this rank had not announced it. A failed join concerns all ranks.
+    if (response->name == kJoinName) agreed.push_back({response, std::make_unique<Entry>()});
+  } else if (waiting_.waits_by_name(kJoinName) || is_by_its_ranks(response->signature)) {
+    agreed.push_back({response, unannounced_entry(*response)});
+  } else {
+    return KOLO_ERROR(kInternal, "rank {}: response for {}, which it did not submit",
+                      communicator_.rank(), response->name);
   }
   return {};
+}
+
+void Controller::record_agreed(const Entry& entry, std::optional<std::uint32_t> slot) {
+  if (!records()) return;
+  recorder_->agreed(entry.record);
+  if (slot) recorder_->settled(communicator_.id(), *slot);
+}
+
+void Controller::remember(const Response& response, std::optional<std::uint32_t> slot) {
+  // Only what all ranks have announced may change a slot: a joined rank may have announced the
+  // slot's previous content.
+  if (response.error || !response.missing.empty() || !comes_again(response.signature.kind)) return;
+  const std::uint32_t known = cache_.size();
+  cache_.put(response);
+  if (records()) slot ? record_names(*slot, *slot + 1) : record_names(known, cache_.size());
 }
 
 EntryPtr Controller::unannounced_entry(const Response& response) {

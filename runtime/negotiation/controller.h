@@ -107,6 +107,7 @@ class Controller final : private ControlRelay::Receiver {
   /// Records the names of the cache's slots from `first` on.
   void record_names(std::uint32_t first, std::uint32_t end);
   std::optional<Clock::time_point> next_batch() const;
+  bool is_due(Clock::time_point now, bool flush) const;
   /// Fails a response on all ranks if the message that carries it would be too long.
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
@@ -123,6 +124,11 @@ class Controller final : private ControlRelay::Receiver {
   Status note_join(int rank, const Signature& join);
   void take_slots(const SlotSet& slots);
   Status take_responses(std::vector<Response> responses);
+  Status take_response(Response decided, std::vector<Agreed>& agreed);
+  /// Records that the ranks agree on this rank's announcement.
+  void record_agreed(const Entry& entry, std::optional<std::uint32_t> slot);
+  /// Puts a response into the cache; `slot`: where its name is already.
+  void remember(const Response& response, std::optional<std::uint32_t> slot);
   static EntryPtr unannounced_entry(const Response& response);
 
   const Communicator& communicator_;

@@ -50,34 +50,38 @@ Status Coordinator::ready(int rank, const Request& request, Clock::time_point no
   const std::string& name = request.name;
   auto [it, is_new] = pending_.try_emplace(name);
   Pending& pending = it->second;
-  const auto index = static_cast<std::size_t>(rank);
   if (is_new) {
     pending.is_ready.resize(static_cast<std::size_t>(size_));
     pending.since = now;
   }
-  if (pending.is_ready[index]) {
+  if (pending.is_ready[static_cast<std::size_t>(rank)]) {
     return KOLO_ERROR(kInternal, "rank {} announced {} twice", rank, tensor(name));
   }
-  pending.is_ready[index] = true;
-  ++pending.ready_count;
-  if (!request.absent) ++pending.contributors;
-  if (!request.complaint.empty()) pending.complaints.emplace(rank, request.complaint);
-  if (request.step != 0) pending.steps[request.step].push_back(rank);
-  if (is_row_wise(request.signature.kind)) {
-    pending.splits.resize(static_cast<std::size_t>(size_));
-    pending.splits[index] = request.splits;
-  }
-  const auto variant =
-      std::find_if(pending.variants.begin(), pending.variants.end(),
-                   [&](const Variant& v) { return v.signature == request.signature; });
-  if (variant != pending.variants.end()) {
-    variant->ranks.push_back(rank);
-  } else {
-    pending.variants.push_back({request.signature, {rank}});
-  }
+  pending.add(rank, request);
   if (!request.signature.group.empty()) note_member(rank, name, request.signature);
   settle(name);
   return {};
+}
+
+void Coordinator::Pending::add(int rank, const Request& request) {
+  const auto index = static_cast<std::size_t>(rank);
+  is_ready[index] = true;
+  ++ready_count;
+  if (!request.absent) ++contributors;
+  if (!request.complaint.empty()) complaints.emplace(rank, request.complaint);
+  if (request.step != 0) steps[request.step].push_back(rank);
+  if (is_row_wise(request.signature.kind)) {
+    splits.resize(is_ready.size());
+    splits[index] = request.splits;
+  }
+  const auto variant = std::find_if(variants.begin(), variants.end(), [&](const Variant& v) {
+    return v.signature == request.signature;
+  });
+  if (variant != variants.end()) {
+    variant->ranks.push_back(rank);
+  } else {
+    variants.push_back({request.signature, {rank}});
+  }
 }
 
 Status Coordinator::join(int rank) {

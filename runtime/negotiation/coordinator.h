@@ -82,6 +82,9 @@ class Coordinator {
     int contributors = 0;
     Clock::time_point since;
     bool reported = false;
+
+    /// Takes a rank's first announcement of the call.
+    void add(int rank, const Request& request);
   };
   using PendingMap = std::unordered_map<std::string, Pending>;
   /// The announcements of a group.
@@ -123,6 +126,9 @@ class Coordinator {
                      Clock::time_point now);
   /// Whether `rank` is late for the request's call; if so, decides it for this rank.
   bool answer_late(int rank, const Request& request, Clock::time_point now);
+  /// `behind`: the number of calls that the rank is late for.
+  Error too_late(int rank, const std::string& name, const GivenUp& call, std::size_t behind,
+                 Clock::time_point now) const;
   Error timed_out(const std::string& name, const Pending& pending, Clock::time_point now) const;
 
   std::string rank_list(const std::vector<int>& ranks) const;

@@ -78,6 +78,20 @@ void Coordinator::give_up(const std::string& name, const Pending& pending, Error
   decide(name, pending, std::move(error));
 }
 
+Error Coordinator::too_late(int rank, const std::string& name, const GivenUp& call,
+                            std::size_t behind, Clock::time_point now) const {
+  const std::string by = rank_list(call.by);
+  const std::string what = call.step == 0
+                               ? fmt::format("is {} call{} behind {}, which gave this one up",
+                                             behind, behind == 1 ? "" : "s", by)
+                               : fmt::format("is at step {}, which {} gave up", call.step, by);
+  return KOLO_ERROR(
+      kTimeout,
+      "{}: {} {} {} s ago (KOLO_OPERATION_TIMEOUT): it has failed on all ranks, and they meet "
+      "again once {} has caught up",
+      tensor(name), rank_list({rank}), what, whole_seconds(now - call.at), rank_list({rank}));
+}
+
 bool Coordinator::answer_late(int rank, const Request& request, Clock::time_point now) {
   const auto it = late_.find(request.name);
   if (it == late_.end()) return false;
@@ -87,18 +101,8 @@ bool Coordinator::answer_late(int rank, const Request& request, Clock::time_poin
   });
   const bool is_late = call != calls.end();
   if (is_late) {
-    const std::string behind =
-        call->step == 0
-            ? fmt::format("is {} call{} behind {}, which gave this one up", calls.size(),
-                          calls.size() == 1 ? "" : "s", rank_list(call->by))
-            : fmt::format("is at step {}, which {} gave up", call->step, rank_list(call->by));
     Response response{request.name, request.signature, 0, std::nullopt};
-    response.error = KOLO_ERROR(
-        kTimeout,
-        "{}: {} {} {} s ago (KOLO_OPERATION_TIMEOUT): it has failed on all ranks, and they meet "
-        "again once {} has caught up",
-        tensor(request.name), rank_list({rank}), behind, whole_seconds(now - call->at),
-        rank_list({rank}));
+    response.error = too_late(rank, request.name, *call, calls.size(), now);
     for (int other = 0; other < size_; ++other)
       if (other != rank) response.missing.push_back(other);
     decided_.push_back(std::move(response));

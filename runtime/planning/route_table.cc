@@ -1,5 +1,8 @@
 #include "runtime/planning/route_table.h"
 
+#include <functional>
+#include <utility>
+
 namespace kolo {
 namespace {
 
@@ -9,17 +12,19 @@ constexpr OperationKind kKinds[] = {OperationKind::kAllreduce, OperationKind::kB
                                     OperationKind::kAlltoall,  OperationKind::kGather,
                                     OperationKind::kScatter,   OperationKind::kSend};
 
+std::string exchange_algorithm(const CallShape& call, const ExchangeLimits& limits, bool shared) {
+  const std::uint64_t bytes = call.input_elements * size_of(call.type);
+  const bool one_hop =
+      call.kind != OperationKind::kAllreduce ||
+      (bytes <= limits.one_shot && !(shared && limits.depends_on_arena(call.kind, bytes)));
+  return one_hop ? "one_shot" : "two_shot";
+}
+
 std::string algorithm_of(const CallShape& call, const Route& route, const Resources& resources,
                          bool shared) {
   switch (route.carrier) {
-    case CarrierKind::kExchange: {
-      const ExchangeLimits& limits = resources.exchange;
-      const std::uint64_t bytes = call.input_elements * size_of(call.type);
-      const bool one_hop =
-          call.kind != OperationKind::kAllreduce ||
-          (bytes <= limits.one_shot && !(shared && limits.depends_on_arena(call.kind, bytes)));
-      return one_hop ? "one_shot" : "two_shot";
-    }
+    case CarrierKind::kExchange:
+      return exchange_algorithm(call, resources.exchange, shared);
     case CarrierKind::kNccl:
       return "nccl";
     case CarrierKind::kSchedule:
@@ -42,6 +47,20 @@ std::vector<std::uint64_t> sizes(int ranks) {
     all.push_back(bytes + 4 * static_cast<std::uint64_t>(ranks));  // parts stay even
   }
   return all;
+}
+
+/// Appends a row for each range of sizes whose calls take one route. `row_of`: by size.
+void append_ranges(int ranks, const std::function<RouteRow(std::uint64_t)>& row_of,
+                   std::vector<RouteRow>& rows) {
+  const std::size_t first = rows.size();
+  for (const std::uint64_t bytes : sizes(ranks)) {
+    RouteRow row = row_of(bytes);
+    const bool is_new = rows.size() == first || rows.back().carrier != row.carrier ||
+                        rows.back().algorithm != row.algorithm;
+    if (!is_new) continue;
+    row.from_bytes = bytes;
+    rows.push_back(std::move(row));
+  }
 }
 
 }  // namespace
@@ -86,16 +105,11 @@ std::vector<RouteRow> route_table(const Resources& resources, const Policy& poli
   std::vector<RouteRow> rows;
   const auto add = [&](OperationKind kind, SubmissionMode mode, bool of_device,
                        bool shared = false) {
-    const std::size_t first = rows.size();
-    for (const std::uint64_t bytes : sizes(resources.size)) {
-      RouteRow row = route_row(even_call(kind, mode, of_device, bytes, resources.size), resources,
-                               policy, shared);
-      const bool is_new = rows.size() == first || rows.back().carrier != row.carrier ||
-                          rows.back().algorithm != row.algorithm;
-      if (!is_new) continue;
-      row.from_bytes = bytes;
-      rows.push_back(std::move(row));
-    }
+    const auto row_of = [&](std::uint64_t bytes) {
+      return route_row(even_call(kind, mode, of_device, bytes, resources.size), resources, policy,
+                       shared);
+    };
+    append_ranges(resources.size, row_of, rows);
   };
   for (const OperationKind kind : kKinds) {
     const bool is_message = kind == OperationKind::kSend;

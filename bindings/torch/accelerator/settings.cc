@@ -7,6 +7,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,20 +20,24 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+bool is_blank(char c) { return c == ' ' || c == '\t'; }
+bool is_quote(char c) { return c == '\'' || c == '"'; }
+
 /// Position of the comment (outside quotes, after a blank), or the end of the line.
 std::size_t comment_in(const std::string& line) {
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
-    const bool after_blank = i == 0 || line[i - 1] == ' ' || line[i - 1] == '\t';
     if (quote != 0) {
       if (line[i] == '\'' && line.compare(i, 2, "''") == 0) {
         ++i;
       } else if (line[i] == quote) {
         quote = 0;
       }
-    } else if (after_blank && (line[i] == '\'' || line[i] == '"')) {
+    } else if (i > 0 && !is_blank(line[i - 1])) {
+      continue;
+    } else if (is_quote(line[i])) {
       quote = line[i];
-    } else if (after_blank && line[i] == '#') {
+    } else if (line[i] == '#') {
       return i;
     }
   }
@@ -41,7 +46,7 @@ std::size_t comment_in(const std::string& line) {
 
 /// Removes the quotes; returns what is wrong with them, or nothing.
 std::string unquote(std::string& text) {
-  if (text.empty() || (text.front() != '\'' && text.front() != '"')) return {};
+  if (text.empty() || !is_quote(text.front())) return {};
   const char quote = text.front();
   if (text.size() < 2 || text.back() != quote) return "a quote is not closed";
   text = text.substr(1, text.size() - 2);
@@ -68,24 +73,18 @@ bool is_nothing(const std::string& value) {
 
 /// What an unquoted value's first character means in YAML, if it is not supported here; or nothing.
 std::string unread_meaning(const std::string& value) {
-  switch (value.front()) {
-    case '[':
-      return "a list";
-    case '{':
-      return "a map in braces";
-    case '|':
-    case '>':
-      return "text of several lines";
-    case '&':
-    case '*':
-      return "an anchor or an alias";
-    case '!':
-      return "a tag";
-    case '%':
-    case '@':
-    case '`':
-      return "reserved in YAML";
-  }
+  struct Meaning {
+    std::string_view characters;
+    const char* text;
+  };
+  constexpr Meaning kMeanings[] = {{"[", "a list"},
+                                   {"{", "a map in braces"},
+                                   {"|>", "text of several lines"},
+                                   {"&*", "an anchor or an alias"},
+                                   {"!", "a tag"},
+                                   {"%@`", "reserved in YAML"}};
+  for (const Meaning& meaning : kMeanings)
+    if (meaning.characters.find(value.front()) != std::string_view::npos) return meaning.text;
   return {};
 }
 
