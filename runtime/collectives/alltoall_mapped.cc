@@ -54,12 +54,7 @@ Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matr
   }
   WindowPipeline pipeline(builder, rank, blocks, options);
   for (std::uint64_t block = 0; block < blocks; ++block) {
-    for (int k = 1; k < size; ++k) {
-      const int to = (rank + k) % size;
-      const Interval piece = out[static_cast<std::size_t>(to)][block];
-      if (piece.length > 0)
-        pipeline.offer(block, stripes.offset(rank, to), piece, Scaling::kNone, {&to, 1});
-    }
+    offer_parts(pipeline, rank, stripes, out, block, Scaling::kNone);
     for (int k = 1; k < size; ++k) {
       const int from = (rank + size - k) % size;
       const auto owner = static_cast<std::size_t>(from);

@@ -53,21 +53,6 @@ void offer_part(WindowPipeline& pipeline, int root, const Pieces& pieces, std::u
   }
 }
 
-/// What the root does in a scatter.
-void offer_parts(WindowPipeline& pipeline, int root, const Stripes& stripes,
-                 std::span<const Pieces> pieces, std::uint64_t blocks) {
-  const auto size = static_cast<int>(pieces.size());
-  for (std::uint64_t block = 0; block < blocks; ++block) {
-    for (int k = 1; k < size; ++k) {
-      const int to = (root + k) % size;
-      const Interval piece = pieces[static_cast<std::size_t>(to)][block];
-      if (piece.length > 0)
-        pipeline.offer(block, stripes.offset(root, to), piece, Scaling::kNone, {&to, 1});
-    }
-    pipeline.close(block);
-  }
-}
-
 }  // namespace
 
 Schedule gather_mapped(int rank, int size, int root, std::span<const std::uint64_t> counts,
@@ -119,11 +104,12 @@ Schedule scatter_mapped(int rank, int size, int root, std::span<const std::uint6
   for (const Interval part : parts) pieces.emplace_back(part, stripes.length());
   const std::uint64_t blocks = blocks_of(counts, root, stripes.length());
   WindowPipeline pipeline(builder, rank, blocks, options);
-  if (is_root) {
-    offer_parts(pipeline, root, stripes, pieces, blocks);
-    return std::move(builder).finish();
-  }
   for (std::uint64_t block = 0; block < blocks; ++block) {
+    if (is_root) {
+      offer_parts(pipeline, rank, stripes, pieces, block, Scaling::kNone);
+      pipeline.close(block);
+      continue;
+    }
     const Interval piece = pieces[own][block];
     if (piece.length == 0) break;
     const Interval destination{piece.begin - parts[own].begin, piece.length};

@@ -11,14 +11,13 @@
 
 #include "runtime/base/check.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace kolo {
 
 Schedule point_to_point(int rank, int size, int from, int to, std::uint64_t count,
                         const PipelineOptions& options) {
-  KOLO_CHECK(std::min(from, to) >= 0 && std::max(from, to) < size);
+  KOLO_CHECK(from >= 0 && from < size && to >= 0 && to < size);
   ScheduleBuilder builder("point_to_point", rank, size, rank == from ? count : 0,
                           rank == to ? count : 0);
   const Pieces pieces({0, count}, options.chunk_elements);

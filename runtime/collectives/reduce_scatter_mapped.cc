@@ -45,12 +45,7 @@ Schedule reduce_scatter_mapped(int rank, int size, std::span<const std::uint64_t
   }
   WindowPipeline pipeline(builder, rank, blocks, options);
   for (std::uint64_t block = 0; block < blocks; ++block) {
-    for (int k = 1; k < size; ++k) {
-      const int to = (rank + k) % size;
-      const Interval piece = pieces[static_cast<std::size_t>(to)][block];
-      if (piece.length > 0)
-        pipeline.offer(block, stripes.offset(rank, to), piece, Scaling::kPre, {&to, 1});
-    }
+    offer_parts(pipeline, rank, stripes, pieces, block, Scaling::kPre);
     if (const Interval piece = pieces[own][block]; piece.length > 0) {
       std::vector<Operand> sources;
       std::vector<StepId> arrived;

@@ -122,4 +122,15 @@ class Stripes {
   std::uint64_t length_ = 0;
 };
 
+/// Offers every other rank its piece of a block, if it has one. `pieces` is indexed by rank.
+inline void offer_parts(WindowPipeline& pipeline, int rank, const Stripes& stripes,
+                        std::span<const Pieces> pieces, std::uint64_t block, Scaling scaling) {
+  const auto size = static_cast<int>(pieces.size());
+  for (int k = 1; k < size; ++k) {
+    const int to = (rank + k) % size;
+    const Interval piece = pieces[static_cast<std::size_t>(to)][block];
+    if (piece.length > 0) pipeline.offer(block, stripes.offset(rank, to), piece, scaling, {&to, 1});
+  }
+}
+
 }  // namespace kolo

@@ -3,6 +3,7 @@
 #include "tools/info/build.h"
 #include "tools/info/doctor.h"
 #include "tools/info/folded.h"
+#include "tools/info/link_json.h"
 
 #include <kolo/device_report.h>
 #include <kolo/kolo.h>
@@ -48,13 +49,6 @@ std::string size_text(std::uint64_t bytes) {
     ++unit;
   }
   return fmt::format("{} {}", bytes, kUnits[unit]);
-}
-
-nlohmann::json to_json(const kolo::LinkInfo& link) {
-  if (link.latency_us == 0) return nullptr;
-  return {{"latency_us", link.latency_us},
-          {"GBps", link.gigabytes_per_second},
-          {"crowd_us", link.crowd_us}};
 }
 
 /// Null for a way that is not there.

@@ -1,5 +1,6 @@
 // kolo-perf: measures and verifies kolo's collectives, and those of other libraries. Run by people
 // and scripts, alone or under any launcher that kolo::init() knows.
+#include "tools/info/link_json.h"
 #include "tools/perf/options.h"
 #include "tools/perf/report_file.h"
 #include "tools/perf/step.h"
@@ -56,14 +57,6 @@ std::vector<std::unique_ptr<perf::Engine>> engines_of(const perf::Options& optio
   }
   if (options.limit) engines.push_back(perf::memcpy_engine());
   return engines;
-}
-
-/// As kolo-info prints it; null if there is no such link.
-nlohmann::json to_json(const LinkInfo& link) {
-  if (link.gigabytes_per_second == 0) return nullptr;
-  return {{"latency_us", link.latency_us},
-          {"GBps", link.gigabytes_per_second},
-          {"crowd_us", link.crowd_us}};
 }
 
 nlohmann::json header_of(const perf::Options& options) {
