@@ -7,7 +7,7 @@
 
 namespace kolo {
 
-/// For each rank: the lowest rank of its host. Throws kShutdown before init().
+/// For each rank: the number of its host. Throws kShutdown before init().
 KOLO_API std::vector<int> hosts_of_ranks();
 
 }  // namespace kolo

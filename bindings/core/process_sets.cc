@@ -3,8 +3,7 @@
 #include "bindings/core/hosts.h"
 #include "runtime/base/check.h"
 
-#include <algorithm>
-#include <numeric>
+#include <span>
 
 namespace kolo {
 
@@ -49,9 +48,8 @@ std::vector<ProcessSet> process_sets() {
 
 std::vector<int> hosts_of_ranks() {
   const auto runtime = runtime_for("hosts_of_ranks");
-  std::vector<int> ranks(static_cast<std::size_t>(runtime->world().size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return runtime->world().hosts_of(ranks);
+  const std::span<const int> hosts = runtime->world().layout().host_of();
+  return {hosts.begin(), hosts.end()};
 }
 
 }  // namespace kolo

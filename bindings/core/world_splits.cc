@@ -3,24 +3,17 @@
 #include "bindings/core/global.h"
 #include "runtime/base/check.h"
 
-#include <map>
-#include <numeric>
 #include <utility>
 
 namespace kolo {
 namespace {
 
 std::vector<RankPlace> places_of(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const std::vector<int> lowest = world.hosts_of(ranks);
-  std::map<int, int> hosts;   // by a host's lowest rank: its number
-  std::map<int, int> locals;  // likewise: its ranks so far
-  std::vector<RankPlace> places;
-  for (const int rank : ranks) {
-    const int first = lowest[static_cast<std::size_t>(rank)];
-    const auto host = hosts.emplace(first, static_cast<int>(hosts.size())).first;
-    places.push_back({rank, world.size(), host->second, locals[first]++});
+  std::vector<RankPlace> places(static_cast<std::size_t>(world.size()));
+  for (int host = 0; host < world.layout().hosts(); ++host) {
+    int local = 0;
+    for (const int rank : world.layout().members(host))
+      places[static_cast<std::size_t>(rank)] = {rank, world.size(), host, local++};
   }
   return places;
 }

@@ -2,7 +2,7 @@
 // functions. All ranks must compute the same result from the same numbers.
 #pragma once
 
-#include "runtime/collectives/host_layout.h"
+#include "runtime/topology/host_layout.h"
 
 #include <algorithm>
 #include <cstdint>

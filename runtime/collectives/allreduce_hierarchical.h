@@ -2,8 +2,8 @@
 // each host. The .cc describes the algorithm and its cost.
 #pragma once
 
-#include "runtime/collectives/host_layout.h"
 #include "runtime/collectives/schedule.h"
+#include "runtime/topology/host_layout.h"
 
 #include <cstdint>
 #include <vector>

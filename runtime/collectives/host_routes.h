@@ -4,8 +4,8 @@
 #pragma once
 
 #include "runtime/base/check.h"
-#include "runtime/collectives/host_layout.h"
 #include "runtime/collectives/pipeline.h"
+#include "runtime/topology/host_layout.h"
 
 #include <algorithm>
 #include <cstdint>

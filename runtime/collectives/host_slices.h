@@ -5,8 +5,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/rounding.h"
-#include "runtime/collectives/host_layout.h"
 #include "runtime/collectives/split.h"
+#include "runtime/topology/host_layout.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "runtime/communicator/control_plane.h"
 
 #include <cstring>
+#include <numeric>
 
 namespace kolo {
 
@@ -25,13 +26,10 @@ Status ControlPlane::send(const std::vector<int>& ranks, MessageKind kind,
 }
 
 Status ControlPlane::send_to_others(MessageKind kind, std::string_view payload) {
-  Status first;
-  for (int rank = 0; rank < communicator_.size(); ++rank) {
-    if (rank == communicator_.rank()) continue;
-    Status status = send(rank, kind, payload);
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
+  std::vector<int> others(static_cast<std::size_t>(communicator_.size()));
+  std::iota(others.begin(), others.end(), 0);
+  std::erase(others, communicator_.rank());
+  return send(others, kind, payload);
 }
 
 std::optional<Message> ControlPlane::parse(std::span<const std::byte> frame) {

@@ -23,10 +23,8 @@ PartitionSlots::PartitionSlots(const Communicator& communicator, HostWindow& win
 bool PartitionSlots::is_over_hosts() const {
   if (partition_ == HostWindow::kNoPartition || window_.slot_bytes_everywhere(partition_) == 0)
     return false;
-  std::vector<int> hosts = communicator_.world().hosts_of(communicator_.ranks());
-  std::sort(hosts.begin(), hosts.end());
-  return hosts.front() != hosts.back() &&
-         std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
+  const HostLayout layout = communicator_.world().layout_of(communicator_.ranks());
+  return layout.hosts() > 1 && layout.most_on_a_host() > 1;
 }
 
 bool PartitionSlots::has_neighbour() const {

@@ -1,31 +1,10 @@
 #include "runtime/negotiation/control_tree.h"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <utility>
 
 namespace kolo {
 namespace {
-
-/// The ranks of a communicator so that those of a host are neighbours, and rank 0 is first.
-struct ByHost {
-  std::vector<int> ranks;
-  std::vector<int> hosts;  ///< by position in `ranks`
-
-  explicit ByHost(const Communicator& communicator) : ranks(communicator.ranks().size()) {
-    const std::vector<int> host_of = communicator.world().hosts_of(communicator.ranks());
-    std::map<int, int> numbers;  // in the order in which they come
-    std::vector<int> number_of;
-    for (const int host : host_of)
-      number_of.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
-    std::iota(ranks.begin(), ranks.end(), 0);
-    std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-      return number_of[static_cast<std::size_t>(a)] < number_of[static_cast<std::size_t>(b)];
-    });
-    for (const int rank : ranks) hosts.push_back(number_of[static_cast<std::size_t>(rank)]);
-  }
-};
 
 /// Appends `pieces` runs of items, of lengths that differ by one at most. Item i begins at
 /// starts[i] and ends where the next one begins; the last of `starts` is an end.
@@ -83,25 +62,31 @@ ControlTree::ControlTree(const Communicator& communicator, int degree) {
     for (int child = 1; child < size_; ++child) children_.push_back(child);
     return;
   }
-  const ByHost order(communicator);
-  const auto at = static_cast<int>(std::find(order.ranks.begin(), order.ranks.end(), rank) -
-                                   order.ranks.begin());
+  const HostLayout layout = communicator.world().layout_of(communicator.ranks());
+  std::vector<int> order;  // those of a host are neighbours, and rank 0 is first
+  std::vector<int> hosts;  // by position in `order`
+  for (int host = 0; host < layout.hosts(); ++host) {
+    const std::vector<int>& members = layout.members(host);
+    order.insert(order.end(), members.begin(), members.end());
+    hosts.insert(hosts.end(), members.size(), host);
+  }
+  const auto at = static_cast<int>(std::find(order.begin(), order.end(), rank) - order.begin());
   Places whole{0, all};
   std::vector<Places> parts;
   while (true) {
-    parts = parts_of(whole, order.hosts, static_cast<std::size_t>(degree));
+    parts = parts_of(whole, hosts, static_cast<std::size_t>(degree));
     if (whole.first == at) break;
-    parent_ = order.ranks[static_cast<std::size_t>(whole.first)];
+    parent_ = order[static_cast<std::size_t>(whole.first)];
     whole = *std::find_if(parts.begin(), parts.end(), [at](const Places& part) {
       return at >= part.first && at < part.first + part.count;
     });
   }
   size_ = whole.count;
   for (const Places& part : parts) {
-    children_.push_back(order.ranks[static_cast<std::size_t>(part.first)]);
+    children_.push_back(order[static_cast<std::size_t>(part.first)]);
     parts_.push_back({part.first - at, part.count});
   }
-  ranks_.assign(order.ranks.begin() + at, order.ranks.begin() + at + size_);
+  ranks_.assign(order.begin() + at, order.begin() + at + size_);
   for (int place = 0; place < size_; ++place)
     places_.emplace_back(ranks_[static_cast<std::size_t>(place)], place);
   std::sort(places_.begin(), places_.end());

@@ -15,14 +15,12 @@ int shared_cores(const Communicator& communicator) {
 Resources resources_of(const GroupServices& group, const HostWindow& window,
                        const DeviceWindow& devices) {
   const Communicator& communicator = group.communicator;
-  const World& world = communicator.world();
   const int partition = group.slots.partition();
   const bool maps_devices = devices.covers(communicator, partition);
   const std::size_t device_slot_of_hosts = devices.slot_bytes_of_hosts(partition);
   Resources resources{.rank = communicator.rank(),
                       .size = communicator.size(),
-                      .layout = HostLayout(world.hosts_of(communicator.ranks()),
-                                           world.numa_nodes_of(communicator.ranks())),
+                      .layout = communicator.world().layout_of(communicator.ranks()),
                       .exchange = group.exchange.limits(),
                       .shared_cores = group.slots.usable() ? shared_cores(communicator) : 0,
                       .maps_windows = group.slots.usable(),

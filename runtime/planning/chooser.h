@@ -6,8 +6,8 @@
 #include "runtime/base/operation_kind.h"
 #include "runtime/collectives/algorithm.h"
 #include "runtime/collectives/allreduce_ring.h"
-#include "runtime/collectives/host_layout.h"
 #include "runtime/collectives/schedule.h"
+#include "runtime/topology/host_layout.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -97,35 +97,31 @@ RankInfo describe_this_process(const std::string& host_id_override) {
 }
 
 World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::move(ranks)) {
-  std::map<std::string, std::vector<int>> by_host;
-  for (int r = 0; r < size(); ++r)
-    by_host[ranks_[static_cast<std::size_t>(r)].host_id].push_back(r);
+  std::vector<int> all(ranks_.size());
+  std::iota(all.begin(), all.end(), 0);
+  layout_ = layout_of(all);
 
-  const auto& mine = by_host.at(info(rank_).host_id);
+  const int host = layout_.host_of(rank_);
+  const std::vector<int>& mine = layout_.members(host);
   local_size_ = static_cast<int>(mine.size());
   local_rank_ = static_cast<int>(std::find(mine.begin(), mine.end(), rank_) - mine.begin());
-
-  // The hosts that have a rank of this local rank, in the order of their lowest rank.
-  std::set<int> lowest;
-  for (const auto& [host, members] : by_host) {
-    if (members.size() > static_cast<std::size_t>(local_rank_)) lowest.insert(members.front());
+  cross_size_ = 0;
+  for (int other = 0; other < layout_.hosts(); ++other) {
+    if (other == host) cross_rank_ = cross_size_;
+    if (static_cast<int>(layout_.members(other).size()) > local_rank_) ++cross_size_;
   }
-  cross_size_ = static_cast<int>(lowest.size());
-  cross_rank_ = static_cast<int>(std::distance(lowest.begin(), lowest.find(mine.front())));
 }
 
-std::vector<int> World::hosts_of(const std::vector<int>& ranks) const {
-  std::map<std::string, int> lowest;
-  for (int r = 0; r < size(); ++r) lowest.emplace(info(r).host_id, r);
+HostLayout World::layout_of(const std::vector<int>& ranks) const {
+  std::map<std::string_view, int> numbers;
   std::vector<int> hosts;
-  for (const int rank : ranks) hosts.push_back(lowest.at(info(rank).host_id));
-  return hosts;
-}
-
-std::vector<int> World::numa_nodes_of(const std::vector<int>& ranks) const {
-  std::vector<int> nodes;
-  for (const int rank : ranks) nodes.push_back(info(rank).numa_node);
-  return nodes;
+  std::vector<int> numa_nodes;
+  for (const int rank : ranks) {
+    const auto next = static_cast<int>(numbers.size());
+    hosts.push_back(numbers.emplace(info(rank).host_id, next).first->second);
+    numa_nodes.push_back(info(rank).numa_node);
+  }
+  return HostLayout(hosts, numa_nodes);
 }
 
 bool World::has_core_for_each_rank(const std::vector<int>& of) const {

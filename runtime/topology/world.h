@@ -2,6 +2,8 @@
 // Immutable value.
 #pragma once
 
+#include "runtime/topology/host_layout.h"
+
 #include <string>
 #include <vector>
 
@@ -51,18 +53,18 @@ class World {
   /// limits; at least 1.
   int cores_of(const std::vector<int>& ranks) const;
 
-  /// For each of `ranks`: the lowest rank of its host.
-  std::vector<int> hosts_of(const std::vector<int>& ranks) const;
+  /// Which ranks share a host.
+  const HostLayout& layout() const { return layout_; }
+  /// layout() of some ranks, which are numbered in this order.
+  HostLayout layout_of(const std::vector<int>& ranks) const;
 
-  /// For each of `ranks`: RankInfo::numa_node.
-  std::vector<int> numa_nodes_of(const std::vector<int>& ranks) const;
-
-  bool same_host(int a, int b) const { return ranks_[a].host_id == ranks_[b].host_id; }
+  bool same_host(int a, int b) const { return layout_.host_of(a) == layout_.host_of(b); }
   const RankInfo& info(int rank) const { return ranks_[rank]; }
 
  private:
   int rank_ = 0;
   std::vector<RankInfo> ranks_;
+  HostLayout layout_;
   int local_rank_ = 0;
   int local_size_ = 1;
   int cross_rank_ = 0;

@@ -2,7 +2,7 @@
 // Header-only; used by tests/runtime/collectives.
 #pragma once
 
-#include "runtime/collectives/host_layout.h"
+#include "runtime/topology/host_layout.h"
 #include "tests/support/proof_cases.h"
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "runtime/collectives/host_layout.h"
+#include "runtime/topology/host_layout.h"
 
 #include "runtime/base/rounding.h"
 

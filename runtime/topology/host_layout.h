@@ -19,6 +19,10 @@ class HostLayout {
 
   int size() const { return data_ ? static_cast<int>(data_->host_of.size()) : 0; }
   int hosts() const { return data_ ? static_cast<int>(data_->members.size()) : 0; }
+  /// By rank.
+  std::span<const int> host_of() const {
+    return data_ ? std::span<const int>(data_->host_of) : std::span<const int>();
+  }
   int host_of(int rank) const { return data_->host_of[static_cast<std::size_t>(rank)]; }
   /// Ranks, ascending.
   const std::vector<int>& members(int host) const {
