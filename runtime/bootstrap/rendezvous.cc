@@ -184,6 +184,24 @@ Result<std::unique_ptr<Bootstrap>> meet_in_world(const RendezvousMethod& way,
       std::make_unique<StoreMeeting>(mine, nullptr, std::move(store), world.generation));
 }
 
+Result<std::unique_ptr<Bootstrap>> meet_in_lobby(const RendezvousMethod& way, StoreLobby& lobby,
+                                                 bool joins_next_world, Deadline deadline) {
+  KOLO_ASSIGN(const StoreLobby::World world, lobby.next_world(!joins_next_world, deadline));
+  if (world.generation == 0) {
+    return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
+  }
+  RendezvousMethod mine = way;
+  mine.rank = world.rank;
+  mine.size = world.size;
+  KOLO_ASSIGN(auto store, lobby.meeting(world, deadline));
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<StoreMeeting>(mine, nullptr, std::move(store), world.generation));
+}
+
+StoreLobby::Options lobby_options(const RendezvousMethod& way, const LobbyParts& parts) {
+  return {.me = describe(way, parts.secret), .secret = parts.secret, .patience = parts.patience};
+}
+
 Result<std::unique_ptr<Bootstrap>> meet_in_file(const RendezvousMethod& way,
                                                 const std::string& secret, Deadline deadline) {
   KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way, secret), secret, deadline));
@@ -194,6 +212,8 @@ Result<std::unique_ptr<Bootstrap>> meet_in_file(const RendezvousMethod& way,
 
 Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline) {
+  if (parts.lobby != nullptr)
+    return meet_in_lobby(way, *parts.lobby, parts.joins_next_world, deadline);
   switch (way.meeting) {
     case Meeting::kSingle:
       return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
@@ -227,6 +247,74 @@ Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingPart
     KOLO_TRY(check_world_size(environment, bootstrap->size(), bootstrap->description()));
   }
   return bootstrap;
+}
+
+Result<std::unique_ptr<StoreLobby>> begin_lobby(const RendezvousMethod& way, LobbyParts parts) {
+  StoreLobby::Options options = lobby_options(way, parts);
+  if (way.meeting == Meeting::kStore) {
+    auto log = std::make_unique<KeyLobbyLog>(std::shared_ptr<Store>(std::move(parts.store)));
+    return StoreLobby::begin(std::move(log), std::move(options));
+  }
+  if (way.meeting != Meeting::kFile) {
+    return KOLO_ERROR(kUnsupported, "{}", why_not_elastic(way));
+  }
+  for (;;) {
+    KOLO_ASSIGN(auto log, FileLobbyLog::open(way.path));
+    auto lobby = StoreLobby::begin(std::move(log), options);
+    // The last process of a former job has just removed the file.
+    if (lobby.ok() || lobby.error().code != ErrorCode::kShutdown) return lobby;
+  }
+}
+
+Result<std::unique_ptr<StoreLobby>> find_lobby(const RendezvousMethod& way, LobbyParts parts) {
+  StoreLobby::Options options = lobby_options(way, parts);
+  if (way.meeting == Meeting::kStore) {
+    auto log = std::make_unique<KeyLobbyLog>(std::shared_ptr<Store>(std::move(parts.store)));
+    const auto is_first = log->is_first(way.rank, options.me.who);
+    if (!is_first.ok() || *is_first) return std::unique_ptr<StoreLobby>();
+    return StoreLobby::find(std::move(log), std::move(options));
+  }
+  if (way.meeting != Meeting::kFile || !FileLobbyLog::is_beside(way.path)) {
+    return std::unique_ptr<StoreLobby>();
+  }
+  KOLO_ASSIGN(auto log, FileLobbyLog::open(way.path));
+  auto lobby = StoreLobby::find(std::move(log), std::move(options));
+  // The last process of that job has just removed the file.
+  if (!lobby.ok() && lobby.error().code == ErrorCode::kShutdown) {
+    return std::unique_ptr<StoreLobby>();
+  }
+  return lobby;
+}
+
+std::string why_not_elastic(const RendezvousMethod& way) {
+  constexpr std::string_view kHelp =
+      "start them by kolo-run with --min-np, or let them meet in a file (KOLO_INIT_METHOD="
+      "file:///path)";
+  if (way.agent) {
+    return "torchrun ends all ranks when one is lost, so nobody is left to go on; start them by "
+           "kolo-run with --min-np";
+  }
+  switch (way.meeting) {
+    case Meeting::kTcp:
+      return fmt::format("{}; {}",
+                         way.launcher_serves
+                             ? "kolo-run was started without --min-np, so it makes no further world"
+                             : "rank 0 serves the place where the ranks met, and only until they "
+                               "have, so nothing is left that could make a further world",
+                         kHelp);
+    case Meeting::kStore:
+      return fmt::format(
+          "InitOptions::store has no set_once(), so it cannot decide who is in the next world; {}",
+          kHelp);
+    case Meeting::kSingle:
+    case Meeting::kMpi:
+    case Meeting::kPmix:
+    case Meeting::kPmi:
+    case Meeting::kFile:
+    case Meeting::kElastic:
+      break;
+  }
+  return fmt::format("what started the ranks makes no further world; {}", kHelp);
 }
 
 }  // namespace kolo
