@@ -14,11 +14,16 @@
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace kolo {
@@ -26,6 +31,9 @@ namespace {
 
 // How long torchrun's agent, which was there before the ranks, may take to answer.
 constexpr std::chrono::seconds kAgentTime(10);
+
+// How long the store of torch.distributed, which is there, may take to answer.
+constexpr std::chrono::seconds kTorchTime(1);
 
 // How long rank 0 may take to inform the process that has its port.
 constexpr std::chrono::seconds kTimeToTell(1);
@@ -114,12 +122,36 @@ Result<std::unique_ptr<TcpStoreServer>> serve(const RendezvousMethod& way,
   return error;
 }
 
+/// Whether this process itself listens at the port: torch.distributed does so on rank 0, until
+/// nothing of the program keeps its store any more.
+bool listens_itself(std::uint16_t port) {
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", failed)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_storage at = {};
+    size = sizeof at;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) continue;
+    const auto its_port = at.ss_family == AF_INET6
+                              ? reinterpret_cast<const sockaddr_in6&>(at).sin6_port
+                              : reinterpret_cast<const sockaddr_in&>(at).sin_port;
+    if (ntohs(its_port) == port) return true;
+  }
+  return false;
+}
+
 /// With MeetingParts::outlasts_refusals, tries again while the store refuses this rank.
+/// kUnsupported if the store there is torch.distributed's.
 Result<std::unique_ptr<TcpStore>> join(const RendezvousMethod& way, const MeetingParts& parts,
                                        Deadline deadline) {
+  const auto is_torchs = [&] {
+    return AgentStore::connect(way.endpoint, Deadline::after(deadline.remaining(kTorchTime))).ok();
+  };
   const auto attempt = [&] {
     return TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline,
-                          parts.warn);
+                          parts.warn, way.rank == 0 ? nullptr : std::function<bool()>(is_torchs));
   };
   auto tcp = attempt();
   if (tcp.ok() || !parts.outlasts_refusals) return tcp;
@@ -131,6 +163,16 @@ Result<std::unique_ptr<TcpStore>> join(const RendezvousMethod& way, const Meetin
   }
   if (!tcp.ok()) return refusal;
   return tcp;
+}
+
+/// Over the store that the program's torch.distributed still serves where the ranks were to meet:
+/// rank 0 listens elsewhere, and publishes the place there.
+Result<AgentMeeting> meet_beside_torch(const RendezvousMethod& way, const MeetingParts& parts,
+                                       Deadline deadline) {
+  KOLO_ASSIGN(auto torch,
+              AgentStore::connect(way.endpoint, Deadline::after(deadline.remaining(kTorchTime))));
+  return meet_by_agent(torch, way.endpoint, "kolo/beside torch.distributed",
+                       describe(way, parts.secret), parts.secret, parts.warn, deadline);
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
@@ -156,9 +198,19 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
   }
   std::unique_ptr<TcpStoreServer> server;
   if (way.rank == 0 && !way.launcher_serves) {
+    if (listens_itself(way.endpoint.port)) {
+      auto meeting = meet_beside_torch(way, parts, deadline);
+      if (meeting.ok()) return over(std::move(meeting->server), std::move(meeting->store));
+    }
     KOLO_ASSIGN(server, serve(way, parts, deadline));
   }
   auto tcp = join(way, parts, deadline);
+  while (!tcp.ok() && tcp.error().code == ErrorCode::kUnsupported) {
+    auto meeting = meet_beside_torch(way, parts, deadline);
+    if (meeting.ok()) return over(std::move(meeting->server), std::move(meeting->store));
+    if (deadline.expired()) return std::move(meeting).error();
+    tcp = join(way, parts, deadline);  // that store has ended, so rank 0 will listen there
+  }
   if (!tcp.ok()) {
     // If no rank can meet, the others learn why before the server ends.
     if (server) server->wait_until_left(Deadline::after(deadline.remaining(kLeaveTimeout)));
