@@ -27,6 +27,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/pmi_client_test.cc
   runtime/bootstrap/pmi_wire_test.cc
   runtime/bootstrap/store_bootstrap_test.cc
+  runtime/bootstrap/store_lobby_test.cc
   runtime/bootstrap/store_wire_test.cc
   runtime/bootstrap/tcp_store_test.cc
   runtime/bootstrap/rendezvous_method_test.cc

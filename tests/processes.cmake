@@ -44,6 +44,13 @@ if(KOLO_HAS_PMIX AND KOLO_HAS_MPI)
     ENVIRONMENT "OMP_NUM_THREADS=1;KOLO_INIT_METHOD=pmix://"
     PASS_REGULAR_EXPRESSION "the disk is full" FAIL_REGULAR_EXPRESSION "improperly")
 endif()
+# An elastic job without a launcher.
+add_executable(membership_probe bindings/core/membership_probe.cc)
+kolo_configure_target(membership_probe)
+target_link_libraries(membership_probe PRIVATE kolo::kolo)
+add_test(NAME membership COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/bindings/core/membership_test
+  --probe $<TARGET_FILE:membership_probe>)
+set_tests_properties(membership PROPERTIES TIMEOUT 300 LABELS ucx PROCESSORS 3)
 # An elastic job that is disturbed, without LibTorch: sanitizers look at it.
 add_executable(chaos_core_worker chaos/core_worker.cc)
 kolo_configure_target(chaos_core_worker)

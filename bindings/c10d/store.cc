@@ -21,6 +21,12 @@ class TorchStore final : public KeyValueStore {
     return {value.begin(), value.end()};
   }
 
+  std::string set_once(const std::string& key, const std::string& value) override {
+    const std::vector<std::uint8_t> now =
+        store_->compareSet(key, {}, std::vector<std::uint8_t>(value.begin(), value.end()));
+    return {now.begin(), now.end()};
+  }
+
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
 };

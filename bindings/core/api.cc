@@ -3,6 +3,7 @@
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
 #include "bindings/core/local_rank.h"
+#include "bindings/core/own_lobby.h"
 #include "bindings/core/regroup.h"
 #include "bindings/core/world_splits.h"
 #include "runtime/base/check.h"
@@ -64,6 +65,7 @@ struct Global {
   std::string secret;
   Membership membership = {};
   std::unique_ptr<TcpStore> launcher = nullptr;  ///< in an elastic job: its end is this process's
+  OwnLobby lobby = {};
   /// True within init(), which holds the lock for long.
   std::atomic<bool> starting = false;
   /// The thread that ends the process, once there is one.
@@ -155,6 +157,7 @@ bool end_in_order(Global& g, bool is_done) {
   }
   g.bootstraps.clear();
   if (g.launcher && is_done) g.launcher->leave();
+  g.lobby.leave_at_exit(is_done);
   return true;
 }
 
@@ -275,7 +278,6 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   auto found = find_way(options, config, environment, regroup, log);
   if (!found.ok()) return reason_or(std::move(found).error());
   const RendezvousMethod way = *std::move(found);
-  KOLO_TRY(check_process_sets(options, way));
   log.info("rendezvous: {}", to_text(way));
   const std::chrono::seconds timeout(config.init_timeout_s);
   const std::string level = config.log_level;
@@ -283,6 +285,11 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   if (!secret.ok()) return reason_or(std::move(secret).error());
   g.way = way;
   g.secret = *secret;
+  if (regroup != nullptr) g.lobby.reset();
+  const std::chrono::seconds heartbeat(config.heartbeat_timeout_s);
+  if (regroup == nullptr) KOLO_TRY(g.lobby.find(way, options, *secret, heartbeat));
+  StoreLobby* const lobby = g.lobby.get();
+  KOLO_TRY(check_process_sets(options, lobby != nullptr || way.meeting == Meeting::kElastic));
   MeetingParts meeting{
       .secret = *std::move(secret),
       .number = g.starts,
@@ -290,12 +297,13 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
       .mpi_communicator = options.mpi_comm,
       .joins_next_world = joins,
       .outlasts_refusals = regroup != nullptr,
+      .lobby = lobby,
       .warn = [level](const std::string& line) { Log(level).warning("{}", line); }};
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));
   if (!bootstrap.ok()) return reason_or(std::move(bootstrap).error());
   Bootstrap& method = **bootstrap;
-  g.membership = {way.meeting == Meeting::kElastic, method.generation()};
+  g.membership = {way.meeting == Meeting::kElastic || lobby != nullptr, method.generation()};
   if (g.membership.is_elastic) g.bootstraps.clear();  // those of earlier worlds have no end to come
   g.bootstraps.push_back(*std::move(bootstrap));
   auto runtime =
@@ -310,9 +318,15 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   return runtime;
 }
 
+/// The program's memory is on this rank's device, whatever its place in the next world is.
+void keep_device(Global& g) {
+  if (g.membership.is_elastic && g.runtime->accelerator() != nullptr)
+    g.options.device = g.runtime->accelerator()->info().ordinal;
+}
+
 /// Connects to the launcher of an elastic job, if it answers.
 void reach_launcher(Global& g) {
-  if (g.launcher || !g.membership.is_elastic) return;
+  if (g.launcher || g.way.meeting != Meeting::kElastic) return;
   const int process = g.way.rank;
   auto store = TcpStore::join(g.way.endpoint, {process, process + 1, "a process that trains"},
                               g.secret, Deadline::after(kLauncherAnswers));
@@ -334,10 +348,7 @@ Status begin_locked(Global& g, bool joins, const Regroup* regroup = nullptr) {
   g.runtime = *std::move(runtime);
   ++g.era;
   reach_launcher(g);
-  // The program's memory is on this device, whatever this rank's place in the next world is.
-  if (g.membership.is_elastic && g.runtime->accelerator() != nullptr) {
-    g.options.device = g.runtime->accelerator()->info().ordinal;
-  }
+  keep_device(g);
   return {};
 }
 
@@ -382,7 +393,12 @@ Membership membership() {
 int newcomers() {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
+  if (g.runtime && !g.membership.is_elastic && value_or_throw(g.lobby.begin(g.options))) {
+    g.membership = {true, 1};
+    keep_device(g);
+  }
   if (g.membership.is_elastic) world_splits().close();
+  if (g.lobby.get() != nullptr) return g.lobby.newcomers();
   reach_launcher(g);
   if (!g.launcher) return 0;
   const auto count = g.launcher->newcomers(Deadline::after(kLauncherAnswers));
@@ -407,9 +423,7 @@ void enter_next_world() {
                      "kolo::enter_next_world() was called before kolo::shutdown()"));
   }
   if (!g.membership.is_elastic) {
-    raise(KOLO_ERROR(kUnsupported,
-                     "kolo::enter_next_world(): what started the ranks makes no further world; "
-                     "start them by kolo-run with --min-np"));
+    raise(KOLO_ERROR(kUnsupported, "kolo::enter_next_world(): {}", why_not_elastic(g.way)));
   }
   for (int attempt = 1;; ++attempt) {
     world_splits().leave();
@@ -435,6 +449,11 @@ void regroup(const std::function<Regroup(InitOptions& options)>& find) {
   g.options = std::move(options);
   world_splits().clear();
   throw_if_failed(begin_locked(g, false, &regroup));
+}
+
+std::string why_not_elastic() {
+  const std::lock_guard lock(global().mutex);
+  return why_not_elastic(global().way);
 }
 
 std::uint64_t world_number() {

@@ -5,6 +5,7 @@
 #include "runtime/bootstrap/pmix_bootstrap.h"
 
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 namespace kolo {
@@ -38,6 +39,17 @@ class UserStore final : public Store {
     }
   }
 
+  Result<std::string> set_once(std::string_view key, std::string value) override {
+    try {
+      return store_->set_once(prefix_ + std::string(key), value);
+    } catch (const std::logic_error& error) {  // as that of the default
+      return KOLO_ERROR(kUnsupported, "InitOptions::store: {}", error.what());
+    } catch (const std::exception& error) {
+      return KOLO_ERROR(kTransport, "InitOptions::store: set_once('{}') failed: {}", key,
+                        error.what());
+    }
+  }
+
  private:
   const std::shared_ptr<KeyValueStore> store_;
   const std::string prefix_;
@@ -46,6 +58,10 @@ class UserStore final : public Store {
 }  // namespace
 
 KeyValueStore::~KeyValueStore() = default;
+
+std::string KeyValueStore::set_once(const std::string& key, const std::string&) {
+  throw std::logic_error("the store has no set_once(), which '" + key + "' needs");
+}
 
 Status check_options(const InitOptions& options) {
   if (options.timeout && options.timeout->count() < 1) {
@@ -71,11 +87,11 @@ Status check_options(const InitOptions& options) {
   return {};
 }
 
-Status check_process_sets(const InitOptions& options, const RendezvousMethod& way) {
-  if (way.meeting != Meeting::kElastic || options.process_sets.empty()) return {};
+Status check_process_sets(const InitOptions& options, bool is_elastic) {
+  if (!is_elastic || options.process_sets.empty()) return {};
   return KOLO_ERROR(kUnsupported,
-                    "InitOptions::process_sets names ranks, which come and go in a job of "
-                    "kolo-run --min-np; kolo::split_world() makes sets in each world");
+                    "InitOptions::process_sets names ranks, which come and go in an "
+                    "elastic job; kolo::split_world() makes sets in each world");
 }
 
 RendezvousRequest request_of(const InitOptions& options) {

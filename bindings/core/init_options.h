@@ -17,7 +17,7 @@ namespace kolo {
 /// backend or a device that this build lacks.
 Status check_options(const InitOptions& options);
 /// kUnsupported if an elastic job's options name ranks.
-Status check_process_sets(const InitOptions& options, const RendezvousMethod& way);
+Status check_process_sets(const InitOptions& options, bool is_elastic);
 
 /// What find_rendezvous_method() is asked.
 RendezvousRequest request_of(const InitOptions& options);

@@ -45,6 +45,9 @@ KOLO_API void meet_by_handles(const std::vector<std::string>& handles, std::int6
 KOLO_API void meet_without(const std::vector<int>& excluded,
                            std::optional<std::chrono::seconds> timeout);
 
+/// Why ranks that have met as these cannot go on when one is lost, and what helps. After init().
+KOLO_API std::string why_not_elastic();
+
 /// Differs from world to world; 0 if there is none. Any thread.
 KOLO_API std::uint64_t world_number();
 /// The present world's communication has failed, or its process set was aborted. Any thread.

@@ -1,21 +1,13 @@
 #include "runtime/bootstrap/file_store.h"
 
 #include "runtime/base/check.h"
-#include "runtime/base/system_error.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/pause.h"
 #include "runtime/topology/world.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <utility>
 
 namespace kolo {
@@ -32,8 +24,6 @@ constexpr std::string_view kGaveUp = "gave up";   ///< rank, ErrorCode as a numb
 
 constexpr milliseconds kShortestPause(1);
 constexpr milliseconds kLongestPause(50);
-// A rank holds the lock only while it reads what is new.
-constexpr milliseconds kLongestPauseForLock(5);
 // To lock the file for one look after the deadline, and for a rank's last record.
 constexpr milliseconds kLastLook(100);
 
@@ -43,45 +33,6 @@ std::string digest_of(const std::string& secret) {
 
 }  // namespace
 
-/// The file's lock, held while a rank reads or changes the file. The lock is polled: flock() itself
-/// would wait without a deadline if a process was stopped while it holds the lock.
-class FileStore::Lock {
- public:
-  Lock(int fd, Deadline deadline) : fd_(fd) {
-    milliseconds pause = kShortestPause;
-    for (;;) {
-      error_ = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-      if (error_ == EINTR) continue;
-      if (error_ != EWOULDBLOCK || deadline.expired()) return;
-      pause_for(pause, deadline);
-      pause = std::min(pause * 2, kLongestPauseForLock);
-    }
-  }
-  ~Lock() {
-    if (error_ == 0) ::flock(fd_, LOCK_UN);
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
-  Status status(const std::string& path) const {
-    if (error_ == 0) return {};
-    if (error_ == EWOULDBLOCK) {
-      return KOLO_ERROR(kTimeout,
-                        "another process has kept {} locked until the deadline "
-                        "(KOLO_INIT_TIMEOUT); end it, or meet in another file",
-                        path);
-    }
-    return KOLO_ERROR(kUnsupported,
-                      "cannot lock {}: {}; its file system has no working locks, so meet by "
-                      "tcp:// or in a file elsewhere",
-                      path, reason(error_));
-  }
-
- private:
-  const int fd_;
-  int error_ = 0;
-};
-
 Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Member& me,
                                                    const std::string& secret, Deadline deadline) {
   // The largest age of a live meeting: its first rank gives up after this time.
@@ -90,12 +41,12 @@ Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Membe
   milliseconds pause = kShortestPause;
   for (;;) {
     std::unique_ptr<FileStore> store(new FileStore(path, me.rank, oldest));
-    KOLO_TRY(store->open());
+    KOLO_TRY(store->file_.open());
     {
-      const Lock lock(store->fd_.get(), deadline);
-      KOLO_TRY(lock.status(path));
+      const SharedFile::Lock lock(store->file_, deadline);
+      KOLO_TRY(lock.status());
       // The last rank of a former meeting may have removed the file between open() and the lock.
-      if (!store->is_at_path()) continue;
+      if (!store->file_.is_at_path()) continue;
       KOLO_ASSIGN(const bool entered, store->enter(me, secret));
       if (entered) return store;
       if (deadline.expired()) {
@@ -107,52 +58,25 @@ Result<std::unique_ptr<FileStore>> FileStore::join(std::string path, const Membe
   }
 }
 
-Status FileStore::open() {
-  fd_.reset(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd_) {
-    return KOLO_ERROR(kInvalidArgument,
-                      "cannot open {}: {}; give a path at which all ranks can write a file", path_,
-                      reason(errno));
-  }
-  // Anyone who can write to the file can mislead all ranks.
-  struct stat status = {};
-  if (::fstat(fd_.get(), &status) != 0) {
-    return KOLO_ERROR(kTransport, "cannot look at {}: {}", path_, reason(errno));
-  }
-  if (status.st_uid != ::geteuid()) {
-    return KOLO_ERROR(kInvalidArgument,
-                      "{} belongs to user {}, and this process is of user {}; give a path at which "
-                      "nobody else has made a file",
-                      path_, status.st_uid, ::geteuid());
-  }
-  if ((status.st_mode & S_IWOTH) != 0) {
-    return KOLO_ERROR(kInvalidArgument,
-                      "{} has mode {:o}, so that anybody may write to it; remove it: ranks make it "
-                      "with mode 600",
-                      path_, status.st_mode & 0777);
-  }
-  return {};
-}
-
 Status FileStore::check_meeting(const std::string& secret, bool is_new) {
   if (!read_new().ok() || job_.empty()) return not_ours("it is no file of kolo's");
   if (job_ != digest_of(secret)) return not_ours("it has another KOLO_SECRET");
-  if (!is_new && age() > patience_) return not_ours("nobody waits that long");
+  if (!is_new && file_.age() > patience_) return not_ours("nobody waits that long");
   find_dead_processes();
   if (table_.failure()) return not_ours(table_.failure()->message);
   return {};
 }
 
 Result<bool> FileStore::enter(const Member& me, const std::string& secret) {
-  struct stat status = {};
-  if (::fstat(fd_.get(), &status) == 0 && status.st_size == 0) {
-    KOLO_TRY(append({std::string(kJob), digest_of(secret)}));
+  const bool is_new = file_.is_empty();
+  if (is_new) {
+    KOLO_TRY(file_.append({std::string(kJob), digest_of(secret)}));
   }
   // A file that does not belong to this meeting stays as it is.
-  KOLO_TRY(check_meeting(secret, status.st_size == 0));
+  KOLO_TRY(check_meeting(secret, is_new));
   const auto announce = [&] {
-    return append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size), me.who,
-                   me.job, here_.pid_namespace, std::to_string(here_.pid)});
+    return file_.append({std::string(kMember), std::to_string(me.rank), std::to_string(me.size),
+                         me.who, me.job, here_.pid_namespace, std::to_string(here_.pid)});
   };
   if (lives_.contains(me.rank)) {
     KOLO_TRY(announce());  // the ranks that are here fail, too
@@ -185,22 +109,22 @@ Error FileStore::give_up(Error why) {
 void FileStore::end(Fields record, bool met) {
   if (!is_in_) return;
   is_in_ = false;
-  const Lock lock(fd_.get(), Deadline::after(kLeaveTimeout));
-  if (!lock.status(path_).ok()) return;
+  const SharedFile::Lock lock(file_, Deadline::after(kLeaveTimeout));
+  if (!lock.status().ok()) return;
   // Find dead processes first: they are the reason why this rank gives up.
   if (!met && read_new().ok()) find_dead_processes();
   // If this fails, the others and the next job find out by themselves.
-  [[maybe_unused]] const Status told = append(record);
-  if (!read_new().ok() || !is_at_path()) return;
-  if (!met || left_ == size_) ::unlink(path_.c_str());
+  [[maybe_unused]] const Status told = file_.append(record);
+  if (!read_new().ok() || !file_.is_at_path()) return;
+  if (!met || left_ == size_) file_.remove();
 }
 
 Status FileStore::set(std::string_view key, std::string value) {
-  const Lock lock(fd_.get(), Deadline::after(patience_));
-  KOLO_TRY(lock.status(path_));
+  const SharedFile::Lock lock(file_, Deadline::after(patience_));
+  KOLO_TRY(lock.status());
   KOLO_TRY(read_new());
   if (table_.find(key) != nullptr) return table_.set(key, std::move(value));
-  KOLO_TRY(append({std::string(kSet), std::string(key), std::move(value)}));
+  KOLO_TRY(file_.append({std::string(kSet), std::string(key), std::move(value)}));
   return {};
 }
 
@@ -211,8 +135,8 @@ Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
     const bool last = deadline.expired();
     {
       const auto last_look = Deadline::after(kLastLook);
-      const Lock lock(fd_.get(), Deadline::at(std::max(deadline.time(), last_look.time())));
-      KOLO_TRY(lock.status(path_));
+      const SharedFile::Lock lock(file_, Deadline::at(std::max(deadline.time(), last_look.time())));
+      KOLO_TRY(lock.status());
       KOLO_TRY(read_new());
     }
     find_dead_processes();
@@ -225,43 +149,9 @@ Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
   }
 }
 
-bool FileStore::is_at_path() const {
-  struct stat mine = {};
-  struct stat there = {};
-  return ::fstat(fd_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 &&
-         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-}
-
-std::chrono::seconds FileStore::age() const {
-  // The file system may be on another host, with another clock. So set the access time, which
-  // nobody needs, to the current time of that host.
-  constexpr std::array<timespec, 2> kTouch = {{{0, UTIME_NOW}, {0, UTIME_OMIT}}};
-  struct stat status = {};
-  const bool is_touched = ::futimens(fd_.get(), kTouch.data()) == 0;
-  ::fstat(fd_.get(), &status);
-  const std::time_t now = is_touched ? status.st_atime : std::time(nullptr);
-  return std::chrono::seconds(std::max<std::time_t>(0, now - status.st_mtime));
-}
-
-Status FileStore::append(const Fields& fields) {
-  const std::string frame = to_frame(fields);
-  const auto written = ::write(fd_.get(), frame.data(), frame.size());
-  if (written == static_cast<ssize_t>(frame.size())) return {};
-  return KOLO_ERROR(kOutOfMemory, "cannot write {}: {}", path_,
-                    written < 0 ? reason(errno) : "no space is left");
-}
-
 Status FileStore::read_new() {
-  std::array<char, 65536> chunk;
   for (;;) {
-    const auto got = ::pread(fd_.get(), chunk.data(), chunk.size(), read_);
-    if (got < 0) return KOLO_ERROR(kTransport, "cannot read {}: {}", path_, reason(errno));
-    if (got == 0) break;
-    read_ += got;
-    rest_.append(chunk.data(), static_cast<std::size_t>(got));
-  }
-  for (;;) {
-    KOLO_ASSIGN(auto record, take_frame(rest_, kRequestLimit));
+    KOLO_ASSIGN(auto record, file_.take());
     if (!record) return {};
     KOLO_TRY(replay(*std::move(record)));
   }
@@ -290,7 +180,8 @@ Status FileStore::replay(Fields record) {
     record.front() = kErrorReply;
     table_.give_up(rank, parse_reply(std::move(record)).error());
   } else {
-    return KOLO_ERROR(kMismatch, "{} has a record '{}' that is not kolo's", path_, record[0]);
+    return KOLO_ERROR(kMismatch, "{} has a record '{}' that is not kolo's", file_.path(),
+                      record[0]);
   }
   return {};
 }
@@ -317,7 +208,7 @@ Error FileStore::not_ours(std::string_view why) const {
       kInvalidArgument,
       "{} belongs to another meeting, which last wrote to it {} s ago ({}); remove it "
       "if that job is over, and give each job a path of its own",
-      path_, age().count(), why);
+      file_.path(), file_.age().count(), why);
 }
 
 }  // namespace kolo

@@ -3,7 +3,7 @@
 // so waits poll the file. Used by the thread that calls init.
 #pragma once
 
-#include "runtime/base/unique_handle.h"
+#include "runtime/bootstrap/shared_file.h"
 #include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/store_table.h"
 #include "runtime/topology/world.h"
@@ -37,7 +37,6 @@ class FileStore final : public Store {
   void leave() override;
 
  private:
-  class Lock;
   struct Life {
     std::string pid_namespace;  ///< where `pid` is valid
     pid_t pid = 0;
@@ -46,16 +45,11 @@ class FileStore final : public Store {
   };
 
   FileStore(std::string path, int rank, std::chrono::seconds patience)
-      : path_(std::move(path)), rank_(rank), patience_(patience), table_(0) {}
-  Status open();
+      : file_(std::move(path)), rank_(rank), patience_(patience), table_(0) {}
   /// Ok if the file is that of a live meeting with this secret; reads its records.
   Status check_meeting(const std::string& secret, bool is_new);
   /// False if this process has been in this meeting before.
   Result<bool> enter(const Member& me, const std::string& secret);
-  bool is_at_path() const;
-  /// Time since the last write to the file, by the clock of its file system.
-  std::chrono::seconds age() const;
-  Status append(const Fields& fields);
   Status read_new();
   Status replay(Fields record);
   int note_end(std::string_view rank_text);
@@ -64,13 +58,10 @@ class FileStore final : public Store {
   /// Appends `record` (kLeft or kGaveUp) as this rank's last one.
   void end(Fields record, bool met);
 
-  const std::string path_;
+  SharedFile file_;
   const int rank_;
   const std::chrono::seconds patience_;  ///< how long a rank waits before it gives up
   const RankInfo here_ = describe_this_process({});
-  UniqueDescriptor fd_;
-  off_t read_ = 0;                    ///< bytes that have been read
-  std::string rest_ = {};             ///< bytes of an incomplete record
   std::string job_ = {};              ///< from the first record
   StoreTable table_;                  ///< state after all records so far
   std::map<int, Life> lives_ = {};    ///< ranks that are here

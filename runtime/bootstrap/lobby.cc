@@ -4,6 +4,14 @@
 
 namespace kolo {
 
+void Lobby::begin(int size) {
+  for (int process = 0; process < size; ++process) {
+    living_.insert(process);
+    members_.push_back(process);
+  }
+  generation_ = 1;
+}
+
 void Lobby::end(int process, bool is_done) {
   if (is_done) least_ = 1;
   if (is_done && is_member(process)) ++done_;
@@ -20,6 +28,11 @@ bool Lobby::is_lost() const {
   return generation_ > 0 && done_ == 0 &&
          std::none_of(members_.begin(), members_.end(),
                       [this](int process) { return is_living(process); });
+}
+
+bool Lobby::is_left() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [this](int process) { return waiting_.count(process) > 0; });
 }
 
 int Lobby::newcomers() const {

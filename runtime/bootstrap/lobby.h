@@ -1,4 +1,5 @@
-// Lobby: decides which processes of an elastic job make its next world. kolo-run's store asks it.
+// Lobby: decides which processes of an elastic job make its next world. kolo-run's store asks it;
+// where there is no launcher, each process has one of its own (StoreLobby).
 // No sockets, no clock; one thread at a time.
 //
 //   Lobby lobby(/*least=*/2);
@@ -29,6 +30,8 @@ class Lobby {
   /// `least`: the smallest world that may train.
   explicit Lobby(int least) : least_(least) {}
 
+  /// Processes 0 … size − 1 have met already: they are world 1. Before anything else.
+  void begin(int size);
   /// The launcher starts a process, or has seen it end. `is_done`: it has done its training, so
   /// those that are left do what is left in a world of any size.
   void start(int process) { living_.insert(process); }
@@ -51,6 +54,8 @@ class Lobby {
   /// Whether none of the present world's members lives, and none has done its training: what they
   /// knew is lost.
   bool is_lost() const;
+  /// Whether a member of the present world waits for the next one.
+  bool is_left() const;
   /// Living members of the present world for which others wait.
   std::vector<int> missing() const;
   /// Number of waiting processes that the next world lacks; 0: none.

@@ -15,6 +15,13 @@ Status MemoryStore::set(std::string_view key, std::string value) {
   return {};
 }
 
+Result<std::string> MemoryStore::set_once(std::string_view key, std::string value) {
+  const std::lock_guard lock(mutex_);
+  const auto [entry, is_new] = values_.emplace(key, std::move(value));
+  if (is_new) changed_.notify_all();
+  return entry->second;
+}
+
 Result<std::string> MemoryStore::get(std::string_view key, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto is_set = [&] { return values_.find(key) != values_.end(); };

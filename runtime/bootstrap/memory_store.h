@@ -14,6 +14,7 @@ class MemoryStore final : public Store {
  public:
   Status set(std::string_view key, std::string value) override;
   Result<std::string> get(std::string_view key, Deadline deadline) override;
+  Result<std::string> set_once(std::string_view key, std::string value) override;
 
  private:
   std::mutex mutex_;

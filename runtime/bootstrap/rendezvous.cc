@@ -14,11 +14,16 @@
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace kolo {
@@ -26,6 +31,9 @@ namespace {
 
 // How long torchrun's agent, which was there before the ranks, may take to answer.
 constexpr std::chrono::seconds kAgentTime(10);
+
+// How long the store of torch.distributed, which is there, may take to answer.
+constexpr std::chrono::seconds kTorchTime(1);
 
 // How long rank 0 may take to inform the process that has its port.
 constexpr std::chrono::seconds kTimeToTell(1);
@@ -114,12 +122,36 @@ Result<std::unique_ptr<TcpStoreServer>> serve(const RendezvousMethod& way,
   return error;
 }
 
+/// Whether this process itself listens at the port: torch.distributed does so on rank 0, until
+/// nothing of the program keeps its store any more.
+bool listens_itself(std::uint16_t port) {
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", failed)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_storage at = {};
+    size = sizeof at;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0) continue;
+    const auto its_port = at.ss_family == AF_INET6
+                              ? reinterpret_cast<const sockaddr_in6&>(at).sin6_port
+                              : reinterpret_cast<const sockaddr_in&>(at).sin_port;
+    if (ntohs(its_port) == port) return true;
+  }
+  return false;
+}
+
 /// With MeetingParts::outlasts_refusals, tries again while the store refuses this rank.
+/// kUnsupported if the store there is torch.distributed's.
 Result<std::unique_ptr<TcpStore>> join(const RendezvousMethod& way, const MeetingParts& parts,
                                        Deadline deadline) {
+  const auto is_torchs = [&] {
+    return AgentStore::connect(way.endpoint, Deadline::after(deadline.remaining(kTorchTime))).ok();
+  };
   const auto attempt = [&] {
     return TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, deadline,
-                          parts.warn);
+                          parts.warn, way.rank == 0 ? nullptr : std::function<bool()>(is_torchs));
   };
   auto tcp = attempt();
   if (tcp.ok() || !parts.outlasts_refusals) return tcp;
@@ -131,6 +163,16 @@ Result<std::unique_ptr<TcpStore>> join(const RendezvousMethod& way, const Meetin
   }
   if (!tcp.ok()) return refusal;
   return tcp;
+}
+
+/// Over the store that the program's torch.distributed still serves where the ranks were to meet:
+/// rank 0 listens elsewhere, and publishes the place there.
+Result<AgentMeeting> meet_beside_torch(const RendezvousMethod& way, const MeetingParts& parts,
+                                       Deadline deadline) {
+  KOLO_ASSIGN(auto torch,
+              AgentStore::connect(way.endpoint, Deadline::after(deadline.remaining(kTorchTime))));
+  return meet_by_agent(torch, way.endpoint, "kolo/beside torch.distributed",
+                       describe(way, parts.secret), parts.secret, parts.warn, deadline);
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
@@ -156,9 +198,19 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
   }
   std::unique_ptr<TcpStoreServer> server;
   if (way.rank == 0 && !way.launcher_serves) {
+    if (listens_itself(way.endpoint.port)) {
+      auto meeting = meet_beside_torch(way, parts, deadline);
+      if (meeting.ok()) return over(std::move(meeting->server), std::move(meeting->store));
+    }
     KOLO_ASSIGN(server, serve(way, parts, deadline));
   }
   auto tcp = join(way, parts, deadline);
+  while (!tcp.ok() && tcp.error().code == ErrorCode::kUnsupported) {
+    auto meeting = meet_beside_torch(way, parts, deadline);
+    if (meeting.ok()) return over(std::move(meeting->server), std::move(meeting->store));
+    if (deadline.expired()) return std::move(meeting).error();
+    tcp = join(way, parts, deadline);  // that store has ended, so rank 0 will listen there
+  }
   if (!tcp.ok()) {
     // If no rank can meet, the others learn why before the server ends.
     if (server) server->wait_until_left(Deadline::after(deadline.remaining(kLeaveTimeout)));
@@ -184,6 +236,24 @@ Result<std::unique_ptr<Bootstrap>> meet_in_world(const RendezvousMethod& way,
       std::make_unique<StoreMeeting>(mine, nullptr, std::move(store), world.generation));
 }
 
+Result<std::unique_ptr<Bootstrap>> meet_in_lobby(const RendezvousMethod& way, StoreLobby& lobby,
+                                                 bool joins_next_world, Deadline deadline) {
+  KOLO_ASSIGN(const StoreLobby::World world, lobby.next_world(!joins_next_world, deadline));
+  if (world.generation == 0) {
+    return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
+  }
+  RendezvousMethod mine = way;
+  mine.rank = world.rank;
+  mine.size = world.size;
+  KOLO_ASSIGN(auto store, lobby.meeting(world, deadline));
+  return std::unique_ptr<Bootstrap>(
+      std::make_unique<StoreMeeting>(mine, nullptr, std::move(store), world.generation));
+}
+
+StoreLobby::Options lobby_options(const RendezvousMethod& way, const LobbyParts& parts) {
+  return {.me = describe(way, parts.secret), .secret = parts.secret, .patience = parts.patience};
+}
+
 Result<std::unique_ptr<Bootstrap>> meet_in_file(const RendezvousMethod& way,
                                                 const std::string& secret, Deadline deadline) {
   KOLO_ASSIGN(auto store, FileStore::join(way.path, describe(way, secret), secret, deadline));
@@ -194,6 +264,8 @@ Result<std::unique_ptr<Bootstrap>> meet_in_file(const RendezvousMethod& way,
 
 Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline) {
+  if (parts.lobby != nullptr)
+    return meet_in_lobby(way, *parts.lobby, parts.joins_next_world, deadline);
   switch (way.meeting) {
     case Meeting::kSingle:
       return std::unique_ptr<Bootstrap>(std::make_unique<SingleBootstrap>());
@@ -227,6 +299,74 @@ Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingPart
     KOLO_TRY(check_world_size(environment, bootstrap->size(), bootstrap->description()));
   }
   return bootstrap;
+}
+
+Result<std::unique_ptr<StoreLobby>> begin_lobby(const RendezvousMethod& way, LobbyParts parts) {
+  StoreLobby::Options options = lobby_options(way, parts);
+  if (way.meeting == Meeting::kStore) {
+    auto log = std::make_unique<KeyLobbyLog>(std::shared_ptr<Store>(std::move(parts.store)));
+    return StoreLobby::begin(std::move(log), std::move(options));
+  }
+  if (way.meeting != Meeting::kFile) {
+    return KOLO_ERROR(kUnsupported, "{}", why_not_elastic(way));
+  }
+  for (;;) {
+    KOLO_ASSIGN(auto log, FileLobbyLog::open(way.path));
+    auto lobby = StoreLobby::begin(std::move(log), options);
+    // The last process of a former job has just removed the file.
+    if (lobby.ok() || lobby.error().code != ErrorCode::kShutdown) return lobby;
+  }
+}
+
+Result<std::unique_ptr<StoreLobby>> find_lobby(const RendezvousMethod& way, LobbyParts parts) {
+  StoreLobby::Options options = lobby_options(way, parts);
+  if (way.meeting == Meeting::kStore) {
+    auto log = std::make_unique<KeyLobbyLog>(std::shared_ptr<Store>(std::move(parts.store)));
+    const auto is_first = log->is_first(way.rank, options.me.who);
+    if (!is_first.ok() || *is_first) return std::unique_ptr<StoreLobby>();
+    return StoreLobby::find(std::move(log), std::move(options));
+  }
+  if (way.meeting != Meeting::kFile || !FileLobbyLog::is_beside(way.path)) {
+    return std::unique_ptr<StoreLobby>();
+  }
+  KOLO_ASSIGN(auto log, FileLobbyLog::open(way.path));
+  auto lobby = StoreLobby::find(std::move(log), std::move(options));
+  // The last process of that job has just removed the file.
+  if (!lobby.ok() && lobby.error().code == ErrorCode::kShutdown) {
+    return std::unique_ptr<StoreLobby>();
+  }
+  return lobby;
+}
+
+std::string why_not_elastic(const RendezvousMethod& way) {
+  constexpr std::string_view kHelp =
+      "start them by kolo-run with --min-np, or let them meet in a file (KOLO_INIT_METHOD="
+      "file:///path)";
+  if (way.agent) {
+    return "torchrun ends all ranks when one is lost, so nobody is left to go on; start them by "
+           "kolo-run with --min-np";
+  }
+  switch (way.meeting) {
+    case Meeting::kTcp:
+      return fmt::format("{}; {}",
+                         way.launcher_serves
+                             ? "kolo-run was started without --min-np, so it makes no further world"
+                             : "rank 0 serves the place where the ranks met, and only until they "
+                               "have, so nothing is left that could make a further world",
+                         kHelp);
+    case Meeting::kStore:
+      return fmt::format(
+          "InitOptions::store has no set_once(), so it cannot decide who is in the next world; {}",
+          kHelp);
+    case Meeting::kSingle:
+    case Meeting::kMpi:
+    case Meeting::kPmix:
+    case Meeting::kPmi:
+    case Meeting::kFile:
+    case Meeting::kElastic:
+      break;
+  }
+  return fmt::format("what started the ranks makes no further world; {}", kHelp);
 }
 
 }  // namespace kolo

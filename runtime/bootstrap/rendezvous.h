@@ -5,7 +5,9 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/rendezvous_method.h"
 #include "runtime/bootstrap/store.h"
+#include "runtime/bootstrap/store_lobby.h"
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,13 +27,15 @@ struct MeetingParts {
   /// launchers pair exchanges by their order alone.
   std::shared_ptr<int> exchanges = std::make_shared<int>(0);
   const void* mpi_communicator = nullptr;  ///< see make_mpi_bootstrap()
-  /// For Meeting::kElastic: this process has been in a world, or wants to be in the next one. Else
-  /// it gets a world of one where the others train already.
+  /// For Meeting::kElastic, or with `lobby`: this process has been in a world, or wants to be in
+  /// the next one. Else it gets a world of one where the others train already.
   bool joins_next_world = false;
   /// For Meeting::kTcp: a server that refuses this rank may be that of an earlier meeting, which
   /// passes. Tries again until the deadline.
   bool outlasts_refusals = false;
   std::unique_ptr<Store> store = nullptr;  ///< for Meeting::kStore
+  /// In an elastic job over a file or a store: see begin_lobby() and find_lobby().
+  StoreLobby* lobby = nullptr;
   /// Takes warnings, on any thread, until the Bootstrap is destroyed.
   std::function<void(const std::string& line)> warn = nullptr;
 };
@@ -40,5 +44,19 @@ struct MeetingParts {
 /// does.
 Result<std::unique_ptr<Bootstrap>> meet(const RendezvousMethod& way, MeetingParts parts,
                                         const Environment& environment, Deadline deadline);
+
+/// What an elastic job over a file or a store has besides its rendezvous method.
+struct LobbyParts {
+  std::string secret = {};
+  std::unique_ptr<Store> store = nullptr;  ///< for Meeting::kStore; it outlives no LobbyParts
+  std::chrono::seconds patience{};         ///< see StoreLobby::Options
+};
+/// For a rank of a world that has met by `way`, a file or a store: from now on the job is elastic.
+/// Errors: StoreLobby::begin(); kUnsupported where nothing could keep the members.
+Result<std::unique_ptr<StoreLobby>> begin_lobby(const RendezvousMethod& way, LobbyParts parts);
+/// For a process that starts: the elastic job that it joins; null if there is none.
+Result<std::unique_ptr<StoreLobby>> find_lobby(const RendezvousMethod& way, LobbyParts parts);
+/// Why the ranks that have met by `way` cannot go on when one is lost, and what helps.
+std::string why_not_elastic(const RendezvousMethod& way);
 
 }  // namespace kolo

@@ -6,6 +6,10 @@
 
 namespace kolo {
 
+Result<std::string> Store::set_once(std::string_view key, std::string) {
+  return KOLO_ERROR(kUnsupported, "this store cannot set '{}' as one step for all ranks", key);
+}
+
 Result<Gathered> Store::exchange(std::string_view phase, int rank, int size, std::string value,
                                  Deadline deadline) {
   KOLO_TRY(set(fmt::format("{}/{}", phase, rank), std::move(value)));

@@ -24,6 +24,9 @@ class Store {
   virtual Status set(std::string_view key, std::string value) = 0;
   /// Waits for the value and returns it. At the deadline: kTimeout, naming the key.
   virtual Result<std::string> get(std::string_view key, Deadline deadline) = 0;
+  /// Sets the key unless it has a value, as one step for all ranks, and returns the value that it
+  /// has then. kUnsupported where the store has no such step.
+  virtual Result<std::string> set_once(std::string_view key, std::string value);
   /// Sets "<phase>/<rank>" and waits for those of all ranks. At the deadline, returns what came.
   virtual Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
                                     Deadline deadline);

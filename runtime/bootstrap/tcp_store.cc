@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/pause.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -28,12 +29,20 @@ constexpr seconds kFirstFailure(5);
 // kPatience: how long to try a server that hangs up. kPause: between two attempts.
 constexpr seconds kPatience(10);
 constexpr milliseconds kPause(20);
+// How long a server may take to greet, until the caller may find out that it is another one.
+constexpr milliseconds kGreetsWithin(1000);
 
 std::string milliseconds_left(Deadline deadline) {
   return std::to_string(std::chrono::ceil<milliseconds>(deadline.remaining()).count());
 }
 
 Deadline with_grace(Deadline deadline) { return Deadline::after(deadline.remaining() + kGrace); }
+
+bool has_bytes(int fd, Deadline deadline) {
+  pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};
+  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
+  return ::poll(&entry, 1, static_cast<int>(left.count())) > 0;
+}
 
 template <class Value>
 bool has_hung_up(const Result<Value>& result) {
@@ -80,11 +89,15 @@ Result<std::string> receive_greeting(int fd, const Endpoint& server, int rank, D
 
 Result<std::unique_ptr<TcpStore>> TcpStore::join(
     const Endpoint& server, Member me, const std::string& secret, Deadline deadline,
-    const std::function<void(const std::string&)>& warn) {
+    const std::function<void(const std::string&)>& warn, const std::function<bool()>& is_another) {
   std::optional<Deadline> patience;
   for (;;) {
     auto fd = connect_to(server, deadline, warn);
     if (!fd.ok()) return cannot_meet(fd.error(), server, me);
+    if (is_another && !has_bytes(fd->get(), Deadline::after(deadline.remaining(kGreetsWithin))) &&
+        is_another()) {
+      return KOLO_ERROR(kUnsupported, "the store at {} is not kolo's", to_text(server));
+    }
     bool is_the_meeting = false;
     auto store = join_over(*std::move(fd), server, {me, secret}, deadline, is_the_meeting);
     if (store.ok() || store.error().code != ErrorCode::kShutdown) return store;

@@ -25,10 +25,13 @@ class TcpStore final : public Store {
   /// Connects, waiting for a server until the deadline, and introduces this rank. kTimeout if no
   /// server came. kMismatch if it is not a store of this version, or if the ranks disagree on their
   /// number. kInvalidArgument for another secret or a rank that is there already. kShutdown if the
-  /// server hangs up again and again without a reply. `warn`: see connect_to().
+  /// server hangs up again and again without a reply. `warn`: see connect_to(). `is_another` is
+  /// asked where the other side does not greet within a second: true if it is no store of kolo's,
+  /// which is kUnsupported then.
   static Result<std::unique_ptr<TcpStore>> join(
       const Endpoint& server, Member me, const std::string& secret, Deadline deadline,
-      const std::function<void(const std::string&)>& warn = nullptr);
+      const std::function<void(const std::string&)>& warn = nullptr,
+      const std::function<bool()>& is_another = nullptr);
 
   /// Joins over an existing connection; the deadline is for the greeting. Sets `is_the_meeting` if
   /// the other side has proved that it is this meeting's server, even if it refused this rank.

@@ -1,6 +1,7 @@
-// Membership of an elastic job (kolo-run --min-np) without LibTorch: how a process goes from one
-// world to the next. kolo::elastic::run() of <kolo/torch/elastic.h> does this for a trainer. The
-// thread that calls collectives.
+// Membership of an elastic job without LibTorch: how a process goes from one world to the next.
+// Membership is kept by kolo-run --min-np, in the file of file://, or in InitOptions::store.
+// kolo::elastic::run() of <kolo/torch/elastic.h> does this for a trainer. The thread that calls
+// collectives.
 //
 //   kolo::init();
 //   kolo::newcomers();  // from now on the job goes on when a rank is lost
@@ -33,7 +34,8 @@
 namespace kolo {
 
 struct Membership {
-  /// Whether the launcher makes new worlds of the processes that are there: kolo-run --min-np.
+  /// Whether new worlds are made of the processes that are there: under kolo-run --min-np, and over
+  /// a file or a store after the first call of newcomers().
   bool is_elastic = false;
   /// Number of this world, from 1. 0: the others train already, and this process is still alone; or
   /// the job is not elastic.
@@ -43,9 +45,11 @@ struct Membership {
 /// Throws kShutdown before init().
 KOLO_API Membership membership();
 
-/// Asks the launcher how many processes wait for the next world. With the first call, on each
-/// process, the program tells the launcher that it goes on when a rank is lost. 0 if the launcher
-/// does not answer, or the job is not elastic. Waits for it for 5 s at most.
+/// Asks the launcher, the file or the store how many processes wait for the next world. With the
+/// first call, on each process, the program says that it goes on when a rank is lost. 0 if the
+/// launcher does not answer, or the job is not elastic. Waits for it for 5 s at most. The first
+/// call throws kInvalidArgument where the file has the processes of another job, and kUnsupported
+/// over a file or a store if InitOptions::process_sets names ranks.
 KOLO_API int newcomers();
 
 /// The failure that ended communication in this world, if another rank or its network is lost, so

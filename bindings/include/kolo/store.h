@@ -17,7 +17,8 @@ namespace kolo {
 ///   };
 ///   kolo::init({.rank = rank, .size = size, .store = std::make_shared<MyStore>()});
 ///
-/// - init() calls the store, on the thread that called init().
+/// - init() calls the store, on the thread that called init(). In an elastic job newcomers() and
+///   enter_next_world() do so, too, as does elastic::run().
 /// - Report a failure by an exception. init() includes its text in its own error.
 class KOLO_API KeyValueStore {
  public:
@@ -26,6 +27,10 @@ class KOLO_API KeyValueStore {
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// Waits until some rank has set the key. Throws after `timeout`.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  /// Stores the value unless the key has one, as one step for all ranks, and returns the value that
+  /// the key has then. Elastic jobs need it: the store then decides who is in a world. Default:
+  /// throws, and the loss of a rank ends the job.
+  virtual std::string set_once(const std::string& key, const std::string& value);
 };
 
 }  // namespace kolo

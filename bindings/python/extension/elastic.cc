@@ -1,5 +1,6 @@
 // How a process goes from one world of an elastic job to the next, for kolo.torch.elastic. The
 // thread that calls collectives.
+#include "bindings/core/regroup.h"
 #include "bindings/python/extension/parts.h"
 
 #include <kolo/kolo.h>
@@ -45,6 +46,8 @@ void add_elastic(py::module_& module) {
       "newcomers_wait", &newcomers_wait, Unlocked(), py::arg("asks"),
       "Whether processes wait for the next world, as rank 0 says, which asks the launcher or "
       "not; collective.");
+  module.def("why_not_elastic", &why_not_elastic, Unlocked(),
+             "Why the loss of a rank ends this job, and what helps.");
   module.def("loss", &loss_of_world, Unlocked(),
              "The failure that ended communication, if another rank or its network is lost.");
   module.def("enter_next_world", &enter_next_world, Unlocked(),

@@ -26,6 +26,11 @@ def perf() -> NoReturn:
     _become("kolo-perf")
 
 
+def simulate() -> NoReturn:
+    """kolo-simulate: what the schedules take on machines that are described."""
+    _become("kolo-simulate")
+
+
 def timeline() -> NoReturn:
     """kolo-timeline: timelines, and why a job ended."""
     _become("kolo-timeline")

@@ -1,5 +1,6 @@
 // Elastic training: who is furthest, and how the others get there. Called by the training loop's
 // thread.
+#include "bindings/core/regroup.h"
 #include "bindings/torch/gradients/shard_layout.h"
 #include "bindings/torch/tensors/archive_bytes.h"
 #include "bindings/torch/tensors/fingerprint.h"
@@ -383,17 +384,15 @@ void State::on_reset(std::function<void()> callback) {
 
 void run(State& state, const std::function<void()>& train) {
   State::Impl& impl = *state.impl_;
+  static_cast<void>(newcomers());  // from now on this program goes on
   const Membership first = membership();
   if (!first.is_elastic) {
     if (rank() == 0 && size() > 1) {
-      TORCH_WARN(
-          "kolo: elastic::run(): what started the ranks replaces none and makes no smaller world, "
-          "so the loss of a rank ends the job; start it by kolo-run with --min-np");
+      TORCH_WARN("kolo: elastic::run(): the loss of a rank ends this job: ", why_not_elastic());
     }
     impl.share(true);
     return train();
   }
-  static_cast<void>(newcomers());  // the launcher knows from now on that this program goes on
   struct Running {
     bool& is;
     explicit Running(bool& flag) : is(flag) { is = true; }

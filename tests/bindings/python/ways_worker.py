@@ -34,10 +34,26 @@ def spawned(rank, size, place):
     check(size)
 
 
+def after_torch(backend):
+    """A program that keeps torch's store, which so has MASTER_PORT on rank 0 while kolo's ranks meet."""
+    dist.init_process_group(backend)
+    kept = dist.distributed_c10d._get_default_store()
+    dist.destroy_process_group()
+    import kolo.torch as hvd
+    for _ in range(2):
+        hvd.init()
+        total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum)
+        assert total.item() == hvd.size() * (hvd.size() + 1) / 2, total
+        hvd.shutdown()
+    print(f"rank {os.environ['RANK']} is done beside {type(kept).__name__}", flush=True)
+
+
 def main():
     way, *arguments = sys.argv[1:]
     if way == "spawn":
         torch.multiprocessing.spawn(spawned, args=(3, f"file://{arguments[0]}/spawned"), nprocs=3)
+    elif way == "after_torch":
+        after_torch(arguments[0])
     elif way == "launcher":
         import kolo.c10d  # noqa: F401
         for _ in range(2):

@@ -14,7 +14,8 @@
 //     }
 //   });
 //
-// started by `kolo-run -np 4 --min-np 2 --restarts 3 ./trainer`, or with --launcher srun.
+// started by `kolo-run -np 4 --min-np 2 --restarts 3 ./trainer`, or with --launcher srun; or by
+// hand, where ranks meet in a file (file://) or over InitOptions::store.
 //
 // What happens when a rank is lost:
 // - The next call of kolo fails on all others. run() catches it, waits until all living processes
@@ -112,8 +113,8 @@ class KOLO_API State {
 
 /// Calls `train` in one world after the other, until it returns.
 /// - All ranks begin with rank 0's state.
-/// - Without an elastic job (mpirun, srun or torchrun alone, kolo-run without --min-np) it calls
-///   `train` once, after rank 0 has said so, and throws what that throws.
+/// - Without an elastic job (mpirun, srun or torchrun alone, kolo-run without --min-np, ranks that
+///   meet at rank 0) it calls `train` once, after rank 0 has said why, and throws what that throws.
 /// - Throws kTimeout if no world can be made within KOLO_INIT_TIMEOUT, and kPeerLost if all ranks
 ///   that had the state, or all copies of a part of it, are gone: begin anew from a checkpoint;
 ///   kAborted where too few ranks are left and none is started anew. A loss that repeats in three

@@ -1,6 +1,7 @@
 """run(): calls a function in one world after the other."""
 import functools
 import os
+import socket
 import warnings
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -25,8 +26,9 @@ _MOST_FUTILE = 3  # losses in a row among the same processes, without a commit
 def run(func: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Decorates a function ``train(state, …)``: it is called in one world after the other, until it returns.
 
-    All begin with rank 0's state. Where what has started the ranks makes no further world (mpirun, srun, torchrun,
-    kolo-run without ``--min-np``), it is called once, after rank 0 has said so, and the loss of a rank is raised.
+    All begin with rank 0's state. Where no further world can be made (mpirun, srun, torchrun, kolo-run without
+    ``--min-np``, ranks that meet at rank 0), it is called once, after rank 0 has said why, and the loss of a rank is
+    raised.
 
     Raises:
         KoloError: if no further world can be made, or all ranks that had the state are gone: begin anew from a
@@ -35,15 +37,20 @@ def run(func: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
 
     @functools.wraps(func)
     def wrapper(state: S, *args: P.args, **kwargs: P.kwargs) -> T:
+        extension.newcomers()  # from now on this program goes on
         if extension.membership()[0]:
             return Job(state).run(lambda: func(state, *args, **kwargs))
         if extension.rank() == 0 and extension.size() > 1:
-            warnings.warn("kolo: elastic.run: what started the ranks replaces none and makes no smaller world, so the "
-                          "loss of a rank ends the job; start it by kolo-run with --min-np", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"kolo: elastic.run: the loss of a rank ends this job: {extension.why_not_elastic()}",
+                          RuntimeWarning, stacklevel=2)
         state.sync()
         return func(state, *args, **kwargs)
 
     return wrapper
+
+
+def _me() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
 
 
 class Job:
@@ -64,7 +71,6 @@ class Job:
                                  "within the function")
 
     def run(self, train: Callable[[], T]) -> T:
-        extension.newcomers()  # the launcher knows from now on that this program goes on
         enters = not self._has_state
         self._state._runs = True
         try:
@@ -98,7 +104,7 @@ class Job:
 
     def _agree(self, is_further: bool) -> None:
         """Whose state all take, and that it is that of one moment."""
-        everyone = allgather_object((os.environ.get("KOLO_PROCESS"), self._has_state, self._has_restored))
+        everyone = allgather_object((_me(), self._has_state, self._has_restored))
         self._members = [process for process, _, _ in everyone]
         with_state = [rank for rank, (_, has_state, _) in enumerate(everyone) if has_state]
         if not with_state:
