@@ -9,8 +9,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstring>
 #include <span>
 #include <string>
 #include <tuple>
@@ -49,22 +47,19 @@ struct Call {
     if (scatters && rank != root) inputs = 0;
     if (gathers && rank != root) outputs = 0;
     input = floats(runtime, inputs, shared.input);
-    for (std::size_t i = 0; i < inputs; ++i) input.get()[i] = element(rank, i);
+    set_elements({input.get(), inputs}, rank, 0);
     // A broadcast is in place.
     output = kind == OperationKind::kBroadcast ? input : floats(runtime, outputs, shared.output);
     expected.resize(outputs);
-    for (std::size_t i = 0; i < outputs; ++i) expected[i] = result(i, part, rank, ranks);
-  }
-
-  float result(std::size_t i, std::size_t part, std::size_t rank, std::size_t ranks) const {
-    if (kind == OperationKind::kBroadcast) return element(root, i);
-    if (kind == OperationKind::kScatter) return element(root, rank * part + i);
-    if (kind == OperationKind::kAllgather || kind == OperationKind::kGather)
-      return element(i / part, i % part);
-    if (kind == OperationKind::kAlltoall) return element(i / part, rank * part + i % part);
-    float sum = 0;
-    for (std::size_t r = 0; r < ranks; ++r) sum += element(r, rank * part + i);
-    return sum;
+    const std::span<float> all = expected;
+    if (kind == OperationKind::kBroadcast || scatters)
+      set_elements(all, root, scatters ? rank * part : 0);
+    if (kind == OperationKind::kReduceScatter)
+      for (std::size_t r = 0; r < ranks; ++r) add_elements(all, r, rank * part);
+    if (whole_out && outputs > 0)
+      for (std::size_t r = 0; r < ranks; ++r)
+        set_elements(all.subspan(r * part, part), r,
+                     kind == OperationKind::kAlltoall ? rank * part : 0);
   }
 
   Submission submission(std::string name) const {
@@ -88,13 +83,11 @@ struct Call {
   }
 
   void expect_right(std::size_t rank) const {
-    const auto wrong = std::mismatch(expected.begin(), expected.end(), output.get());
-    ASSERT_EQ(wrong.first, expected.end())
-        << "element " << wrong.first - expected.begin() << " of " << outputs << " is "
-        << *wrong.second << " instead of " << *wrong.first;
+    ASSERT_EQ(difference({output.get(), outputs}, expected), "");
     if (kind == OperationKind::kBroadcast) return;
-    for (std::size_t i = 0; i < inputs; ++i)
-      ASSERT_EQ(input.get()[i], element(rank, i)) << "the input was written at " << i;
+    std::vector<float> unchanged(inputs);
+    set_elements(unchanged, rank, 0);
+    ASSERT_EQ(difference({input.get(), inputs}, unchanged), "") << "the input was written";
   }
 
   OperationKind kind;

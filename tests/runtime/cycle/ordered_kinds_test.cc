@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -196,8 +197,9 @@ TEST_P(OrderedKinds, WhatGoesRoundOverwritesNothing) {
                                                       .op = ReduceOp::kMax,
                                                       .root = root});
           ASSERT_TRUE(status.ok()) << status.error().message;
-          for (std::size_t i = 0; i < count; ++i)
-            ASSERT_EQ(values[i], round * 100'000 + static_cast<int>(i)) << round << " " << count;
+          std::vector<std::int32_t> expected(count);
+          std::iota(expected.begin(), expected.end(), round * 100'000);
+          ASSERT_EQ(values, expected) << round << " " << count;
         }
       },
       options());
