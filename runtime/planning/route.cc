@@ -24,6 +24,12 @@ bool gathers_or_scatters(OperationKind kind) {
   return kind == OperationKind::kGather || kind == OperationKind::kScatter;
 }
 
+/// The least block between these limits with which `bytes` fit into so many pipeline slots.
+std::size_t fitting_block(std::size_t bytes, std::size_t slots, std::size_t least,
+                          std::size_t most) {
+  return std::clamp(round_up(ceil_div(bytes, slots), kLeastMovedBlock), least, most);
+}
+
 /// Bytes of a block of a move through windows. Where data goes one way, readers have nothing to do
 /// until the first piece is packed. So all pieces together are about as many as pipeline slots.
 std::size_t moved_block(const ScheduleRequest& request, const Resources& resources,
@@ -33,11 +39,12 @@ std::size_t moved_block(const ScheduleRequest& request, const Resources& resourc
       request.kind == OperationKind::kAlltoall || request.kind == OperationKind::kReduceScatter;
   if (has_part_for_each && resources.shared_cores > 0)
     return std::min(kMovedBlock * readers, kMostMovedBlock);
+  if (request.kind == OperationKind::kBroadcast && resources.shared_cores > 0)
+    return fitting_block(request.count * element, kPipelineSlots, kMovedBlock, kMostMovedBlock);
   if (!gathers_or_scatters(request.kind)) return kMovedBlock;
   const auto root = static_cast<std::size_t>(request.root);
   const std::size_t moved = (sum_of(request.counts) - request.counts[root]) * element;
-  const std::size_t piece =
-      std::max(round_up(moved / kPipelineSlots, kLeastMovedBlock), kLeastMovedBlock);
+  const std::size_t piece = fitting_block(moved, kPipelineSlots, kLeastMovedBlock, kMovedBlock);
   const bool scatters = request.kind == OperationKind::kScatter;  // its slots hold a piece a reader
   return std::min(scatters ? piece * readers : piece, kMovedBlock);
 }
@@ -50,7 +57,9 @@ std::size_t pieces_of_a_slot(OperationKind kind, const HostLayout& layout) {
 }
 
 std::size_t summed_bytes(const CallShape& call, const Resources& resources, std::uint64_t bytes) {
-  const std::size_t block = bytes < kLargeSum ? kSummedBlock : kLargeSummedBlock;
+  std::size_t block = bytes < kLargeSum ? kSummedBlock : kLargeSummedBlock;
+  if (resources.shared_cores > 0)
+    block = fitting_block(bytes, kAllreducePipelineSlots, kSummedBlock, kMostSummedBlock);
   const std::size_t lists = offset_list_bytes(call.tensors, resources.slot_bytes);
   return std::min(resources.slot_bytes - lists, kAllreducePipelineSlots * block);
 }

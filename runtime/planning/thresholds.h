@@ -44,6 +44,10 @@ inline constexpr std::size_t kMovedBlock = 256 << 10;
 /// Where ranks wait for cores, a block of an alltoall or reduce-scatter has kMovedBlock for each of
 /// its readers, and at most this: signals cost more than cache misses there. At 1 and 4 MiB on 2
 /// cores, blocks of 256 KiB took 1.2 to 1.3 times as long with 8 ranks, 1.5 to 1.9 with 32.
+///
+/// A block of a broadcast is long enough there for the pipeline slots to hold all blocks, up to
+/// this length: a root that waits for a slot waits for a turn of every reader. At 4 MiB, blocks of
+/// 256 KiB took 1.0 to 1.2 times as long with 4 ranks, 1.4 with 8 and 32.
 inline constexpr std::size_t kMostMovedBlock = 1 << 20;
 /// Least block of data that goes one way; shorter ones cost more signals than they hide waiting.
 inline constexpr std::size_t kLeastMovedBlock = 32 << 10;
@@ -53,6 +57,11 @@ inline constexpr std::size_t kSummedBlock = 512 << 10;
 /// As kSummedBlock, for all-reduces of kLargeSum bytes or more: signals cost them more than cache
 /// misses.
 inline constexpr std::size_t kLargeSummedBlock = 1 << 20;
+/// Where ranks wait for cores, a block that is summed is at least kSummedBlock and at most this
+/// long, so that the pipeline slots hold all blocks, if possible. At 1.5 to 4 MiB on 2 cores,
+/// blocks of 512 KiB took 1.05 to 1.1 times as long with 3 and 4 ranks, 1.1 to 1.2 with 8. One
+/// block alone took as long as two that did not fit.
+inline constexpr std::size_t kMostSummedBlock = 2 << 20;
 inline constexpr std::size_t kLargeSum = 4 << 20;
 /// Ranks a core that sum an all-reduce, where ranks wait for cores: each exchanges signals with all
 /// others. On 2 cores, all-reduces of up to 256 KiB that 8, 16 and 32 ranks sum took 1.3 to 2.6

@@ -328,7 +328,27 @@ TEST(RouteProperties, WhereRanksWaitForCoresBlocksWithAPartForEachRankAreLonger)
     EXPECT_EQ(block(kind, crowded_host(3, 2)), 512 * kKiB);
     EXPECT_EQ(block(kind, crowded_host(8, 2)), kMiB);
   }
-  EXPECT_EQ(block(kAllgather, crowded_host(8, 2)), 256 * kKiB) << "all read the same part";
+  EXPECT_EQ(block(kAllgather, crowded_host(8, 2)), 256 * kKiB) << "a part of each rank";
+}
+
+// A rank that waits for a pipeline slot waits for turns of the others.
+TEST(RouteProperties, WhereRanksWaitForCoresPipelineSlotsHoldAllBlocks) {
+  const auto block = [](OperationKind kind, std::uint64_t bytes, const Resources& set) {
+    const CallShape call = even_call(kind, kNegotiated, false, bytes, set.size);
+    const ScheduleRequest request = route(call, set, kPolicy).request;
+    const int slots = kind == kAllreduce ? request.pipeline_slots : kPipelineSlots;
+    return request.mapped_elements * size_of(call.type) / static_cast<std::uint64_t>(slots);
+  };
+  const Resources crowded = crowded_host(8, 2);
+  EXPECT_EQ(block(kBroadcast, 512 * kKiB, crowded), 256 * kKiB) << "the least";
+  EXPECT_EQ(block(kBroadcast, 2 * kMiB, crowded), 512 * kKiB);
+  EXPECT_EQ(block(kBroadcast, 16 * kMiB, crowded), kMiB) << "the most";
+  EXPECT_EQ(block(kBroadcast, 16 * kMiB, one_host(8)), 256 * kKiB) << "a core each";
+
+  EXPECT_EQ(block(kAllreduce, 256 * kKiB, crowded), 512 * kKiB) << "the least";
+  EXPECT_EQ(block(kAllreduce, 3 * kMiB, crowded), 3 * kMiB / 2);
+  EXPECT_EQ(block(kAllreduce, 16 * kMiB, crowded), 2 * kMiB) << "the most";
+  EXPECT_EQ(block(kAllreduce, 16 * kMiB, one_host(8)), kMiB) << "a core each";
 }
 
 TEST(RouteProperties, TheExchangeIsLeftOutOnceItHasDeclined) {
