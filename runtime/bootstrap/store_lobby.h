@@ -2,15 +2,13 @@
 // and all apply the same records of a LobbyLog to it, so all agree on the worlds. Used by the
 // thread that calls init.
 //
-// - A first world of n ranks has met by other means. Each of its ranks then calls begin(): these
-// are
-//   the processes 0 … n − 1. A process that starts later finds the log by find(), and is the next
+// - A first world of n ranks has met by other means. Each of its ranks then calls begin(), and is
+//   the process of its number. A process that starts later finds the log by find(), and is the next
 //   process. It must come as a rank (of the first world) whose process has ended.
-// - Who has ended: the process itself says so, or another process of the same host sees it. A
-// member
-//   that lives elsewhere, or hangs, and does not come to the next world within `patience` is taken
-//   for lost by the others if they are the majority: more than half of the living members, or half
-//   with the lowest one.
+// - Who has ended: the process itself says so, or another process of the same host sees it.
+// - A member that lives elsewhere, or hangs, and does not come to the next world within `patience`
+//   is taken for lost by the others if they are the majority: more than half of the living members,
+//   or half with the lowest one.
 // - Leftovers: a job whose processes have all ended is over, as far as this host can see; the next
 //   job begins anew in its log. Otherwise find() and begin() refuse.
 #pragma once

@@ -73,8 +73,8 @@ void GradientReducer::State::end_backward() {
   }
   refuse_samples();
   hear_samples();
-  // Ranks without samples make no backward. All ranks know them, so no rank tells.
-  if (rounds == Rounds::kClosed) {
+  // Ranks without samples make no backward. All ranks know them, and tell in synchronize() only.
+  if (rounds == Rounds::kClosed || settings.samples.has_idle_ranks()) {
     hide_all();
     return;
   }
@@ -169,7 +169,7 @@ void GradientReducer::State::hear_samples() {
   // ranks have under way end before the next step: a late rank would fall behind once more.
   const Rounds rounds_before = std::exchange(rounds, Rounds::kClosed);
   alike([&] { samples.hear(round.step()); });
-  if (samples.idle_ranks() == 0) rounds = rounds_before;
+  rounds = rounds_before;
 }
 
 void GradientReducer::State::end_left_out() {
@@ -177,12 +177,13 @@ void GradientReducer::State::end_left_out() {
   ignored.attempt([&] { hear(); });
   ignored.attempt([&] { hear_samples(); });
   const bool tells = rounds != Rounds::kClosed;
-  if (!backwards.empty()) {
+  const bool is_interrupted = !backwards.empty();
+  if (is_interrupted || (settings.samples.has_idle_ranks() && rounds == Rounds::kNone)) {
+    if (tells) ignored.attempt([&] { tell(true); });
     // A backward has ended by an exception, perhaps on this rank alone. What the other ranks submit
     // meets this rank's report of the interruption, not its gradients of the next step.
-    if (tells) ignored.attempt([&] { tell(true); });
     for (ReducedGradient& gradient : gradients)
-      ignored.attempt([&] { gradient.submit_missing(kInterrupted); });
+      if (is_interrupted) ignored.attempt([&] { gradient.submit_missing(kInterrupted); });
     ignored.attempt([&] { hear(); });
   } else if (tells) {
     return;

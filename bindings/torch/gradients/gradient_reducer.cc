@@ -257,7 +257,8 @@ void GradientReducer::synchronize() {
     state.refuse_samples();
     state.hear_samples();
     // If this failed, a rank with a backward did not tell either.
-    if (state.rounds != State::Rounds::kClosed) state.tell(true);
+    if (state.rounds != State::Rounds::kClosed)
+      state.tell(!state.settings.samples.has_idle_ranks());
   });
   state.submit_rest(failure);
   failure.attempt([&] { state.hear(); });

@@ -38,6 +38,7 @@ void SampleShare::hear(StepCount& step) {
 
 std::optional<std::int64_t> SampleShare::end() {
   refused_ = false;
+  idle_ranks_ = 0;
   return std::exchange(mine_, std::nullopt);
 }
 

@@ -36,10 +36,10 @@ class SampleShare {
 
   /// This rank's number in this step, once told.
   const std::optional<std::int64_t>& mine() const { return mine_; }
-  /// What hear() has found: the ranks' samples, the number of ranks, and how many have none.
+  /// What hear() has found: the ranks' samples, the number of ranks, and whether some have none.
   std::int64_t all() const { return all_; }
   int participants() const { return participants_; }
-  std::int64_t idle_ranks() const { return idle_ranks_; }
+  bool has_idle_ranks() const { return idle_ranks_ > 0; }
   /// Ends the step; returns this rank's number.
   std::optional<std::int64_t> end();
   /// Ends what is under way, and forgets it.

@@ -170,9 +170,8 @@ TEST(SparseGradients, AreWeighedBySamples) {
   Words net;
   kolo::DistributedOptimizer optimizer(sgd(net.parameters()), net.named_parameters(),
                                        {.gradient_predivide_factor = 2, .weigh_by_samples = true});
-  for (int step = 0; step < 2; ++step) {
-    // Rank r has r + 1 samples; in the second step all but rank 0 have none.
-    const int samples = step == 0 ? kolo::rank() + 1 : kolo::rank() == 0 ? 5 : 0;
+  for (const bool is_idle : {true, false, true}) {  // all but rank 0; else rank r has r + 1 samples
+    const int samples = !is_idle ? kolo::rank() + 1 : kolo::rank() == 0 ? 5 : 0;
     optimizer.zero_grad();
     optimizer.set_sample_count(samples);
     const auto row = torch::full({samples}, kolo::rank(), torch::kInt64);
@@ -181,7 +180,7 @@ TEST(SparseGradients, AreWeighedBySamples) {
     const torch::Tensor gradient = net.table->weight.grad();
     ASSERT_TRUE(gradient.is_sparse());
     for (int r = 0; r < kolo::size(); ++r) {
-      const double wanted = step == 1 ? r == 0 : (r + 1) / ranks_sum();
+      const double wanted = is_idle ? r == 0 : (r + 1) / ranks_sum();
       EXPECT_NEAR(gradient.to_dense()[r][0].item<double>(), wanted, 1e-12);
     }
     optimizer.step();
