@@ -7,16 +7,6 @@
 
 namespace kolo::test {
 
-std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
-  std::vector<std::byte> bytes(size);
-  std::uint32_t state = seed * 2654435761U + 12345;
-  for (std::byte& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::byte>(state >> 24);
-  }
-  return bytes;
-}
-
 Transfer& ConformanceRank::send(int peer, Tag tag, std::span<const std::byte> data,
                                 const MemoryRegion* memory) {
   Transfer& sent = transfer(memory);

@@ -3,6 +3,7 @@
 // A world is N ranks, each a thread with its transport.
 #pragma once
 
+#include "tests/support/pattern.h"
 #include "transport/transport.h"
 
 #include <gtest/gtest.h>
@@ -93,9 +94,6 @@ class TransportConformance : public testing::TestWithParam<TransportMaker> {
   /// a program.
   void run(int size, const Body& body);
 };
-
-/// Bytes that differ by offset and `seed`, so that a mixed-up or shifted message shows.
-std::vector<std::byte> pattern(std::size_t size, unsigned seed);
 
 inline Tag tag(std::uint32_t step, std::uint64_t operation = 1) {
   return {.communicator = 3, .step = step, .operation = operation};
