@@ -11,6 +11,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 LIMIT = 90  # seconds for a job
 SKIPPED = 77
 
+# A shell that starts the tests with "&" ignores it, and so would all ranks.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def options(description, *names):
     """The command line of a test: --python, and --NAME for each name; the rest is unittest's."""
