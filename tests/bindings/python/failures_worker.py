@@ -57,8 +57,8 @@ def expect_shutdown(loss):
 
 def interrupted():
     """All ranks wait for a message that does not come."""
-    print(f"rank {dist.get_rank()} waits", flush=True)
     try:
+        print(f"rank {dist.get_rank()} waits", flush=True)
         dist.recv(torch.empty(1), (dist.get_rank() + 1) % dist.get_world_size())
     except KeyboardInterrupt:
         print(f"rank {dist.get_rank()} was interrupted", flush=True)
