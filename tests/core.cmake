@@ -7,6 +7,7 @@ kolo_add_test(base_tests LABELS inprocess SOURCES
   runtime/base/log_test.cc
   runtime/base/proc_access_test.cc
   runtime/base/progress_token_test.cc
+  runtime/base/recycled_test.cc
   runtime/base/resource_limits_test.cc
   runtime/base/types_test.cc
   runtime/base/work_test.cc)

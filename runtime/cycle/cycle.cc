@@ -69,7 +69,7 @@ bool Cycle::step() {
   moved |= for_each_group([](Group& group) { return group.advance(); });
   // completion: complete the Works
   moved |= complete();
-  health_.check();
+  health_.check(now);
   if (failures_.any()) fail();
   return moved || !aborts_heard_.empty();
 }

@@ -43,8 +43,7 @@ std::chrono::seconds HealthCheck::operation_timeout() const {
   return std::chrono::seconds(context_.config.operation_timeout_s);
 }
 
-void HealthCheck::check() {
-  const auto now = Clock::now();
+void HealthCheck::check(Clock::time_point now) {
   const bool check_time = now >= next_check_;
   if (check_time) {
     next_check_ = now + kCheckInterval;

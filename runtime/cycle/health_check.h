@@ -24,8 +24,8 @@ class HealthCheck {
 
   HealthCheck(CycleContext& context, const Log& log, OnLost on_lost);
 
-  /// Once a pass. The cheap checks always, the others every 200 ms.
-  void check();
+  /// Once a pass, which began `now`. The cheap checks always, the others every 200 ms.
+  void check(Clock::time_point now);
   /// Before the first step: reports ranks whose process has ended meanwhile.
   void check_processes();
   /// The ranks of this host whose processes have ended since the last call. The transport forgets

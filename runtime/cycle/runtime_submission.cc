@@ -57,7 +57,7 @@ Error is_retiring(const Group& group) {
 Result<EntryPtr> Runtime::make_entry(Submission&& submission) {
   auto entry = std::make_unique<Entry>(std::move(submission));
   if (entry->signature.kind == OperationKind::kJoin) entry->name = kJoinName;
-  entry->work = std::make_shared<Work>(driver_);
+  entry->work = std::allocate_shared<Work>(Recycled<Work>(), driver_);
   if (!moves_data(entry->signature.kind)) entry->stream.reset();
   if (entry->stream) KOLO_TRY(prepare_on_device(*entry));
   return entry;
@@ -214,7 +214,7 @@ Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& cal
   KOLO_ASSIGN(const auto within, enter_set_of(call));
   if (driver_->start_call(call)) {
     const int size = size_of_set(within.get());
-    auto work = std::make_shared<Work>();
+    auto work = std::allocate_shared<Work>(Recycled<Work>());
     work->complete({}, {.contributors = size, .participants = size});
     return work;
   }

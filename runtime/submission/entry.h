@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/base/operation_kind.h"
+#include "runtime/base/recycled.h"
 
 #include <kolo/types.h>
 #include <kolo/work.h>
@@ -118,6 +119,11 @@ struct Entry : Submission {
   std::chrono::steady_clock::time_point agreed_at = {};
   std::chrono::steady_clock::time_point started_at = {};
   std::uint64_t record = 0;  ///< in the flight recorder; 0: none
+
+  static void* operator new(std::size_t) { return Recycled<Entry>().allocate(1); }
+  static void operator delete(void* entry) {
+    Recycled<Entry>().deallocate(static_cast<Entry*>(entry), 1);
+  }
 
   /// Bytes of the input, as far as this rank knows them.
   std::uint64_t bytes() const;

@@ -15,6 +15,7 @@ Status OrderedQueue::submit(EntryPtr entry) {
 }
 
 void OrderedQueue::drain(std::vector<EntryPtr>& entries) {
+  if (in_flight() == 0) return;
   const std::lock_guard lock(mutex_);
   std::move(entries_.begin(), entries_.end(), std::back_inserter(entries));
   entries_.clear();

@@ -100,6 +100,7 @@ bool TensorTable::enqueue(EntryPtr entry) {
   if (entry->dropped) dropped_.insert(entry->name);
   const bool wake = entries_.empty() || (before < batch_size_ && queued_bytes_ >= batch_size_);
   entries_.push_back(std::move(entry));
+  has_news_.store(true, std::memory_order_release);
   return wake;
 }
 
@@ -107,14 +108,17 @@ void TensorTable::request_flush(bool wake) {
   {
     const std::lock_guard lock(mutex_);
     flush_ = true;
+    has_news_.store(true, std::memory_order_release);
   }
   if (wake) waker_.wake();
 }
 
 bool TensorTable::drain(std::vector<EntryPtr>& entries) {
+  if (!has_news_.load(std::memory_order_acquire)) return false;
   const std::lock_guard lock(mutex_);
   std::move(entries_.begin(), entries_.end(), std::back_inserter(entries));
   entries_.clear();
+  has_news_.store(false, std::memory_order_relaxed);
   queued_bytes_ = 0;
   return std::exchange(flush_, false);
 }
@@ -162,6 +166,7 @@ void TensorTable::close(const Error& error) {
   }
   wait_for_name_.clear();
   if (held_join_ != nullptr) entries_.push_back(std::move(held_join_));
+  has_news_.store(true, std::memory_order_release);
 }
 
 std::size_t TensorTable::in_flight() const {

@@ -7,6 +7,7 @@
 
 #include <kolo/error.h>
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -75,6 +76,7 @@ class TensorTable {
   Waker& waker_;
   const std::uint64_t batch_size_;
   mutable std::mutex mutex_;
+  std::atomic<bool> has_news_ = false;  ///< for drain(), in most passes without the lock
   std::vector<EntryPtr> entries_;
   std::uint64_t queued_bytes_ = 0;
   bool flush_ = false;

@@ -21,18 +21,19 @@ thread_local std::array<char, 512> last_words;
 }  // namespace
 
 std::optional<std::string> outlive_ucx(void (*call)(void*), void* argument) {
-  if (way_back != nullptr) {
+  std::jmp_buf*& back = way_back;  // looked up once: every pass of the cycle comes here
+  if (back != nullptr) {
     call(argument);
     return std::nullopt;
   }
   std::jmp_buf here;
   if (setjmp(here) != 0) {
-    way_back = nullptr;
+    back = nullptr;
     return last_words.data();
   }
-  way_back = &here;
+  back = &here;
   call(argument);
-  way_back = nullptr;
+  back = nullptr;
   return std::nullopt;
 }
 
