@@ -1,7 +1,7 @@
 #include "runtime/bootstrap/local_ranks.h"
 
 #include "runtime/base/check.h"
-#include "runtime/base/unique_handle.h"
+#include "runtime/base/process_end.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "runtime/topology/cpu_limit.h"
@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,7 +84,7 @@ Result<Rank> start(const Environment::Variables& variables, std::vector<std::str
                       variables.at("KOLO_RANK"), std::generic_category().message(error));
   }
   // The child is ours, so its pid cannot be reused before we wait for it.
-  rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
+  rank.pidfd = open_process(rank.pid);
   if (!rank.pidfd) {
     const int reason = errno;
     ::kill(rank.pid, SIGKILL);
@@ -186,14 +185,6 @@ bool is_device(const std::string& item) {
   if (item.starts_with("GPU-") || item.starts_with("MIG-")) return true;
   return !item.empty() &&
          std::all_of(item.begin(), item.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-/// Whether the process has ended, even if its parent has not waited for it yet.
-bool has_ended(pid_t pid) {
-  const UniqueDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!process) return errno == ESRCH;
-  pollfd entry = {process.get(), POLLIN, 0};
-  return ::poll(&entry, 1, 0) > 0;
 }
 
 struct Mark {
