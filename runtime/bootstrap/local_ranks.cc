@@ -49,13 +49,6 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 Environment::Variables variables_of(int rank, int count, int call, const std::string& address,
                                     const std::string& secret, const Environment& environment) {
   Environment::Variables variables = environment.variables();
@@ -202,6 +195,13 @@ std::optional<Mark> mark_of(const Environment& environment) {
 }
 
 }  // namespace
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
 
 std::optional<int> spawned_by_call(const Environment& environment) {
   const auto mark = mark_of(environment);
