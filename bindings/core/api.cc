@@ -2,8 +2,8 @@
 // runtime is a global of this file. Any thread.
 #include "bindings/core/global.h"
 #include "bindings/core/init_options.h"
+#include "bindings/core/job_members.h"
 #include "bindings/core/local_rank.h"
-#include "bindings/core/own_lobby.h"
 #include "bindings/core/regroup.h"
 #include "bindings/core/world_splits.h"
 #include "runtime/base/check.h"
@@ -13,7 +13,6 @@
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/rendezvous.h"
 #include "runtime/bootstrap/secret_file.h"
-#include "runtime/bootstrap/tcp_store.h"
 #include "runtime/device/device_choice.h"
 #include "runtime/nccl/nccl_api.h"
 #include "transport/ucx/ucx_transport.h"
@@ -44,8 +43,6 @@ constexpr std::chrono::seconds kPatience{10};
 /// Delay of kShutdown in a thread while another thread ends the process. Sending a shutdown notice
 /// takes at most two seconds.
 constexpr std::chrono::seconds kHeldBack{3};
-/// How long the launcher may take to say who waits.
-constexpr std::chrono::seconds kLauncherAnswers{5};
 /// Worlds of an elastic job that may fail in a row before they have begun.
 constexpr int kMostAttempts = 16;
 
@@ -60,12 +57,9 @@ struct Global {
   // The rendezvous methods used so far, finalised at exit. After a failure each is finalised alone.
   std::vector<std::unique_ptr<Bootstrap>> bootstraps;
   bool last_start_failed = false;
-  InitOptions options;   ///< as init() got them
-  RendezvousMethod way;  ///< how the last start met, with the secret
-  std::string secret;
+  InitOptions options;  ///< as init() got them
   Membership membership = {};
-  std::unique_ptr<TcpStore> launcher = nullptr;  ///< in an elastic job: its end is this process's
-  OwnLobby lobby = {};
+  JobMembers members = {};
   /// True within init(), which holds the lock for long.
   std::atomic<bool> starting = false;
   /// The thread that ends the process, once there is one.
@@ -156,8 +150,7 @@ bool end_in_order(Global& g, bool is_done) {
     alone ? bootstrap->finalize_alone() : bootstrap->finalize();
   }
   g.bootstraps.clear();
-  if (g.launcher && is_done) g.launcher->leave();
-  g.lobby.leave_at_exit(is_done);
+  g.members.leave_at_exit(is_done);
   return true;
 }
 
@@ -283,12 +276,9 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   const std::string level = config.log_level;
   auto secret = secret_of(config, regroup);
   if (!secret.ok()) return reason_or(std::move(secret).error());
-  g.way = way;
-  g.secret = *secret;
-  if (regroup != nullptr) g.lobby.reset();
   const std::chrono::seconds heartbeat(config.heartbeat_timeout_s);
-  if (regroup == nullptr) KOLO_TRY(g.lobby.find(way, options, *secret, heartbeat));
-  StoreLobby* const lobby = g.lobby.get();
+  KOLO_TRY(g.members.find(way, *secret, options, heartbeat, /*regrouped=*/regroup != nullptr));
+  StoreLobby* const lobby = g.members.lobby();
   KOLO_TRY(check_process_sets(options, lobby != nullptr || way.meeting == Meeting::kElastic));
   MeetingParts meeting{
       .secret = *std::move(secret),
@@ -324,17 +314,6 @@ void keep_device(Global& g) {
     g.options.device = g.runtime->accelerator()->info().ordinal;
 }
 
-/// Connects to the launcher of an elastic job, if it answers.
-void reach_launcher(Global& g) {
-  if (g.launcher || g.way.meeting != Meeting::kElastic) return;
-  const int process = g.way.rank;
-  auto store = TcpStore::join(g.way.endpoint, {process, process + 1, "a process that trains"},
-                              g.secret, Deadline::after(kLauncherAnswers));
-  if (!store.ok()) return;
-  g.launcher = *std::move(store);
-  g.launcher->be_lifeline();
-}
-
 /// Precondition: there is no runtime. `joins`: see MeetingParts::joins_next_world; `regroup`: see
 /// start().
 Status begin_locked(Global& g, bool joins, const Regroup* regroup = nullptr) {
@@ -347,7 +326,7 @@ Status begin_locked(Global& g, bool joins, const Regroup* regroup = nullptr) {
   if (!runtime.ok()) return std::move(runtime).error();
   g.runtime = *std::move(runtime);
   ++g.era;
-  reach_launcher(g);
+  g.members.reach_launcher();
   keep_device(g);
   return {};
 }
@@ -393,17 +372,12 @@ Membership membership() {
 int newcomers() {
   Global& g = global();
   const std::lock_guard lock(g.mutex);
-  if (g.runtime && !g.membership.is_elastic && value_or_throw(g.lobby.begin(g.options))) {
+  if (g.runtime && !g.membership.is_elastic && value_or_throw(g.members.begin(g.options))) {
     g.membership = {true, 1};
     keep_device(g);
   }
   if (g.membership.is_elastic) world_splits().close();
-  if (g.lobby.get() != nullptr) return g.lobby.newcomers();
-  reach_launcher(g);
-  if (!g.launcher) return 0;
-  const auto count = g.launcher->newcomers(Deadline::after(kLauncherAnswers));
-  if (!count.ok()) g.launcher.reset();
-  return count.ok() ? *count : 0;
+  return g.members.newcomers();
 }
 
 std::optional<Error> loss() {
@@ -423,7 +397,8 @@ void enter_next_world() {
                      "kolo::enter_next_world() was called before kolo::shutdown()"));
   }
   if (!g.membership.is_elastic) {
-    raise(KOLO_ERROR(kUnsupported, "kolo::enter_next_world(): {}", why_not_elastic(g.way)));
+    raise(
+        KOLO_ERROR(kUnsupported, "kolo::enter_next_world(): {}", why_not_elastic(g.members.way())));
   }
   for (int attempt = 1;; ++attempt) {
     world_splits().leave();
@@ -453,7 +428,7 @@ void regroup(const std::function<Regroup(InitOptions& options)>& find) {
 
 std::string why_not_elastic() {
   const std::lock_guard lock(global().mutex);
-  return why_not_elastic(global().way);
+  return why_not_elastic(global().members.way());
 }
 
 std::uint64_t world_number() {

@@ -42,8 +42,8 @@ void broadcast(void* buffer, const Shape& shape, DataType type, int root,
 
 std::shared_ptr<Work> allgather_async(const void* input, const Shape& shape, DataType type,
                                       Allocator allocate, const CollectiveOptions& options) {
-  return start("allgather_async",
-               allgather_submission(input, shape, type, std::move(allocate), options));
+  return start("allgather_async", row_submission(OperationKind::kAllgather, input, shape, type,
+                                                 std::move(allocate), options));
 }
 
 void allgather(const void* input, const Shape& shape, DataType type, Allocator allocate,
@@ -54,9 +54,9 @@ void allgather(const void* input, const Shape& shape, DataType type, Allocator a
 std::shared_ptr<Work> alltoall_async(const void* input, const Shape& shape, DataType type,
                                      const std::vector<std::int64_t>& splits, Allocator allocate,
                                      const CollectiveOptions& options) {
-  auto submission = submission_of(OperationKind::kAlltoall, input, shape, type, options);
+  auto submission =
+      row_submission(OperationKind::kAlltoall, input, shape, type, std::move(allocate), options);
   submission.splits = splits;
-  submission.allocate = guarded(std::move(allocate));
   return start("alltoall_async", std::move(submission));
 }
 
@@ -70,8 +70,8 @@ std::vector<std::int64_t> alltoall(const void* input, const Shape& shape, DataTy
 
 std::shared_ptr<Work> reducescatter_async(const void* input, const Shape& shape, DataType type,
                                           Allocator allocate, const ReducescatterOptions& options) {
-  return start("reducescatter_async",
-               reducescatter_submission(input, shape, type, std::move(allocate), options));
+  return start("reducescatter_async", row_submission(OperationKind::kReduceScatter, input, shape,
+                                                     type, std::move(allocate), options));
 }
 
 void reducescatter(const void* input, const Shape& shape, DataType type, Allocator allocate,
@@ -81,9 +81,9 @@ void reducescatter(const void* input, const Shape& shape, DataType type, Allocat
 
 std::shared_ptr<Work> gather_async(const void* input, const Shape& shape, DataType type, int root,
                                    Allocator allocate, const CollectiveOptions& options) {
-  auto submission = submission_of(OperationKind::kGather, input, shape, type, options);
+  auto submission =
+      row_submission(OperationKind::kGather, input, shape, type, std::move(allocate), options);
   submission.signature.root = root;
-  submission.allocate = guarded(std::move(allocate));
   return start("gather_async", std::move(submission));
 }
 
@@ -95,10 +95,10 @@ void gather(const void* input, const Shape& shape, DataType type, int root, Allo
 std::shared_ptr<Work> scatter_async(const void* input, const Shape& shape, DataType type, int root,
                                     const std::vector<std::int64_t>& splits, Allocator allocate,
                                     const CollectiveOptions& options) {
-  auto submission = submission_of(OperationKind::kScatter, input, shape, type, options);
+  auto submission =
+      row_submission(OperationKind::kScatter, input, shape, type, std::move(allocate), options);
   submission.signature.root = root;
   submission.splits = splits;
-  submission.allocate = guarded(std::move(allocate));
   return start("scatter_async", std::move(submission));
 }
 

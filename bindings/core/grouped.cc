@@ -24,6 +24,18 @@ Works start_group(std::string_view call, std::vector<Submission> members,
   return value_or_throw(runtime->submit_group(std::move(members), group));
 }
 
+template <class Options>
+Works start_rows(std::string_view call, OperationKind kind, std::vector<RowMember> members,
+                 const Options& options) {
+  std::vector<Submission> submissions;
+  for (RowMember& member : members) {
+    submissions.push_back(row_submission(kind, member.input, member.shape, member.type,
+                                         std::move(member.allocate), options));
+    submissions.back().name.clear();
+  }
+  return start_group(call, std::move(submissions), options.name);
+}
+
 void wait_for_all(const Works& works, const std::optional<CudaStream>& stream) {
   Status first;
   for (const auto& work : works) {
@@ -53,13 +65,8 @@ void grouped_allreduce(const std::vector<GroupMember>& members, const AllreduceO
 }
 
 Works grouped_allgather_async(std::vector<RowMember> members, const CollectiveOptions& options) {
-  std::vector<Submission> submissions;
-  for (RowMember& member : members) {
-    submissions.push_back(allgather_submission(member.input, member.shape, member.type,
-                                               std::move(member.allocate), options));
-    submissions.back().name.clear();
-  }
-  return start_group("grouped_allgather_async", std::move(submissions), options.name);
+  return start_rows("grouped_allgather_async", OperationKind::kAllgather, std::move(members),
+                    options);
 }
 
 void grouped_allgather(std::vector<RowMember> members, const CollectiveOptions& options) {
@@ -68,13 +75,8 @@ void grouped_allgather(std::vector<RowMember> members, const CollectiveOptions& 
 
 Works grouped_reducescatter_async(std::vector<RowMember> members,
                                   const ReducescatterOptions& options) {
-  std::vector<Submission> submissions;
-  for (RowMember& member : members) {
-    submissions.push_back(reducescatter_submission(member.input, member.shape, member.type,
-                                                   std::move(member.allocate), options));
-    submissions.back().name.clear();
-  }
-  return start_group("grouped_reducescatter_async", std::move(submissions), options.name);
+  return start_rows("grouped_reducescatter_async", OperationKind::kReduceScatter,
+                    std::move(members), options);
 }
 
 void grouped_reducescatter(std::vector<RowMember> members, const ReducescatterOptions& options) {

@@ -1,13 +1,12 @@
 #include "runtime/bootstrap/file_store.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/process_end.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/pause.h"
 #include "runtime/topology/world.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <utility>
 
 namespace kolo {
@@ -138,8 +137,9 @@ Result<std::string> FileStore::get(std::string_view key, Deadline deadline) {
       const SharedFile::Lock lock(file_, Deadline::at(std::max(deadline.time(), last_look.time())));
       KOLO_TRY(lock.status());
       KOLO_TRY(read_new());
+      // Under the lock, so that no process writes its last record and ends in between.
+      find_dead_processes();
     }
-    find_dead_processes();
     if (const std::string* const value = table_.find(key)) return *value;
     if (table_.failure()) return *table_.failure();
     if (last) return KOLO_ERROR(kTimeout, "nobody set '{}' in time", key);
@@ -199,7 +199,7 @@ int FileStore::note_end(std::string_view rank_text) {
 void FileStore::find_dead_processes() {
   for (const auto& [rank, life] : lives_) {
     if (life.pid_namespace != here_.pid_namespace || life.pid <= 0) continue;
-    if (::kill(life.pid, 0) != 0 && errno == ESRCH) table_.leave(rank, false);
+    if (life.pid != here_.pid && has_ended(life.pid)) table_.leave(rank, false);
   }
 }
 

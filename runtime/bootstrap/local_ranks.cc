@@ -1,7 +1,7 @@
 #include "runtime/bootstrap/local_ranks.h"
 
 #include "runtime/base/check.h"
-#include "runtime/base/unique_handle.h"
+#include "runtime/base/process_end.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/tcp_store_server.h"
 #include "runtime/topology/cpu_limit.h"
@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,13 +49,6 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 Environment::Variables variables_of(int rank, int count, int call, const std::string& address,
                                     const std::string& secret, const Environment& environment) {
   Environment::Variables variables = environment.variables();
@@ -85,7 +77,7 @@ Result<Rank> start(const Environment::Variables& variables, std::vector<std::str
                       variables.at("KOLO_RANK"), std::generic_category().message(error));
   }
   // The child is ours, so its pid cannot be reused before we wait for it.
-  rank.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, rank.pid, 0)));
+  rank.pidfd = open_process(rank.pid);
   if (!rank.pidfd) {
     const int reason = errno;
     ::kill(rank.pid, SIGKILL);
@@ -188,14 +180,6 @@ bool is_device(const std::string& item) {
          std::all_of(item.begin(), item.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// Whether the process has ended, even if its parent has not waited for it yet.
-bool has_ended(pid_t pid) {
-  const UniqueDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!process) return errno == ESRCH;
-  pollfd entry = {process.get(), POLLIN, 0};
-  return ::poll(&entry, 1, 0) > 0;
-}
-
 struct Mark {
   int parent = 0;
   int call = 0;
@@ -211,6 +195,13 @@ std::optional<Mark> mark_of(const Environment& environment) {
 }
 
 }  // namespace
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
 
 std::optional<int> spawned_by_call(const Environment& environment) {
   const auto mark = mark_of(environment);

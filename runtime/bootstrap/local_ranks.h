@@ -7,6 +7,8 @@
 #include <kolo/error.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace kolo {
 
@@ -21,6 +23,9 @@ bool is_orphan_of_spawn(const Environment& environment);
 /// Starts the program `count` times and returns when all have ended: 0, or the status of the first
 /// that failed (128 + N for signal N). The ranks get `call` from spawned_by_call().
 Result<int> run_local_ranks(int count, int call, const Environment& environment);
+
+/// The arguments or variables of a program, as exec() takes them.
+std::vector<char*> pointers_to(std::vector<std::string>& strings);
 
 /// Number of CUDA devices that this process may see, without calling CUDA: from
 /// CUDA_VISIBLE_DEVICES, else all of the host.

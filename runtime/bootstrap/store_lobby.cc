@@ -1,18 +1,13 @@
 #include "runtime/bootstrap/store_lobby.h"
 
 #include "runtime/base/check.h"
-#include "runtime/base/unique_handle.h"
+#include "runtime/base/process_end.h"
 #include "runtime/bootstrap/secret.h"
 
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <csignal>
 #include <utility>
 
 namespace kolo {
@@ -37,14 +32,6 @@ constexpr milliseconds kMeetingSlice(50);
 
 std::string lobby_digest(const std::string& secret) {
   return to_hex(hmac_sha256(secret, kJobRecord)).substr(0, 32);
-}
-
-bool is_gone(int pid) {
-  // A zombie's pid is still there, but its descriptor is readable.
-  const UniqueDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!process) return errno == ESRCH || (::kill(pid, 0) != 0 && errno == ESRCH);
-  pollfd poll = {.fd = process.get(), .events = POLLIN, .revents = 0};
-  return ::poll(&poll, 1, 0) == 1;
 }
 
 /// Fails once a member of the world is lost.
@@ -210,7 +197,7 @@ Status StoreLobby::write_end(int process, bool is_done) {
 bool StoreLobby::is_dead(int process) const {
   const auto known = processes_.find(process);
   return known != processes_.end() && known->second.pid_namespace == here_.pid_namespace &&
-         known->second.pid != here_.pid && is_gone(known->second.pid);
+         known->second.pid != here_.pid && has_ended(known->second.pid);
 }
 
 Result<bool> StoreLobby::end_dead(const std::vector<int>& processes) {

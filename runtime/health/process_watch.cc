@@ -1,9 +1,9 @@
 #include "runtime/health/process_watch.h"
 
+#include "runtime/base/process_end.h"
+
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -19,7 +19,7 @@ ProcessWatch::ProcessWatch(const World& world, const Log& log) {
     const RankInfo& other = world.info(rank);
     // Ranks that are threads of this process end with it.
     if (other.pid_namespace != mine.pid_namespace || other.pid == mine.pid) continue;
-    UniqueDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, other.pid, 0)));
+    UniqueDescriptor pidfd = open_process(other.pid);
     // The process ended before this watch began: use a descriptor that is readable at once.
     if (!pidfd && errno == ESRCH) pidfd.reset(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!pidfd || !add(rank, std::move(pidfd))) {

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 
-from .training import free_port, spread
+from .training import free_port, spread, why_not
 
 RANK_PROGRAM = pathlib.Path(__file__).resolve().parent / "python_ranks.py"
 # What each wants to import; torch has the last one.
@@ -16,16 +16,6 @@ OTHERS = {"mpi4py": "import numpy, mpi4py.MPI", "commux": "import torch; from co
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "btl_base_warn_component_unused", "0")
 SKIPPED = 77  # exit status where the Python has no torch or no kolo
 UNITS = ((1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
-
-
-def why_not(python, statement):
-    """Why this Python does not import this, or nothing."""
-    try:
-        tried = subprocess.run([python, "-W", "ignore", "-c", statement], capture_output=True, text=True)
-    except OSError as error:
-        return str(error)
-    lines = tried.stderr.strip().splitlines()
-    return (lines[-1] if lines else f"exit status {tried.returncode}") if tried.returncode else None
 
 
 def commands(options, libraries):

@@ -12,6 +12,7 @@ import tempfile
 TORCH = "torch DDP, gloo"
 IN_STEP = "independent, in step"
 PYTHON_PROGRAM = pathlib.Path(__file__).resolve().parent / "digits_ddp.py"
+GLOO = "import torch.distributed as d; assert d.is_gloo_available()"  # without which it cannot train
 
 
 def run_all(commands, environments, timeout):
@@ -81,11 +82,10 @@ def torch_ddp(options):
     return {TORCH: json.loads(run_all([command] * options.np, meeting(options), options.timeout)[0])[1:]}
 
 
-def why_no_torch(python):
-    """Why this Python cannot train, or nothing."""
+def why_not(python, statement):
+    """Why this Python does not import this, or nothing."""
     try:
-        tried = subprocess.run([python, "-c", "import torch.distributed as d; assert d.is_gloo_available()"],
-                               capture_output=True, text=True)
+        tried = subprocess.run([python, "-W", "ignore", "-c", statement], capture_output=True, text=True)
     except OSError as error:
         return str(error)
     lines = tried.stderr.strip().splitlines()
@@ -102,7 +102,7 @@ def spread(values):
 def measure(options):
     """What tools/bench training prints; its exit status."""
     ways = [kolo, independent, torch_ddp]
-    if reason := why_no_torch(options.python):
+    if reason := why_not(options.python, GLOO):
         print(f"torch DDP is not measured: {options.python}: {reason}", file=sys.stderr)
         ways.remove(torch_ddp)
     rounds = []

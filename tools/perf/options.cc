@@ -72,15 +72,6 @@ The report of -J is one object:
 
 exit status: 0; 1 after wrong results, wrong choices (--audit) or an error; 2 after wrong options; 124 after -T.)";
 
-std::map<std::string, DataType> all_types() {
-  std::map<std::string, DataType> types;
-  for (int i = 0; i < kDataTypeCount; ++i) {
-    const auto type = static_cast<DataType>(i);
-    types.emplace(to_string(type), type);
-  }
-  return types;
-}
-
 template <class Value>
 using Names = std::map<std::string, Value>;
 
@@ -155,7 +146,7 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
   app.add_option("-i,--stepbytes", sweep.increment, "bytes between sizes, instead of -f")
       ->transform(as_bytes(0));
   app.add_option("-d,--datatype", texts.types, "element types, or all")
-      ->check(CLI::IsMember(keys_of(all_types(), true)))
+      ->check(CLI::IsMember(keys_of(types_by_name(), true)))
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("-o,--op", texts.ops, "reduce operations, or all")
@@ -280,7 +271,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   if (step->count() > 0 && options.step.empty()) options.step = "resnet50";
   SweepOptions& sweep = options.sweep;
   sweep.collectives = values_of(all_collectives(), texts.collectives);
-  sweep.types = values_of(all_types(), texts.types);
+  sweep.types = values_of(types_by_name(), texts.types);
   sweep.ops = values_of(kOps, texts.ops);
   sweep.submission = kSubmissions.at(texts.submission);
   sweep.series.check = texts.check == 1;

@@ -1,12 +1,15 @@
 // A problem is what kolo-perf measures: one collective on one amount of memory. Plain values,
-// shared by the sweep, the patterns that verify and the engines that run it. Any thread.
+// shared by the sweep, the patterns that verify and the engines that run it; words and factors also
+// by kolo-simulate. Any thread.
 #pragma once
 
 #include <kolo/types.h>
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace kolo::perf {
@@ -30,6 +33,16 @@ inline constexpr std::array kCollectives = {
 /// "allreduce", "broadcast", …
 std::string_view to_string(Collective collective);
 std::optional<Collective> collective_of(std::string_view name);
+
+/// "float32", …: all that kolo has.
+inline std::map<std::string, DataType> types_by_name() {
+  std::map<std::string, DataType> types;
+  for (int i = 0; i < kDataTypeCount; ++i) {
+    const auto type = static_cast<DataType>(i);
+    types.emplace(to_string(type), type);
+  }
+  return types;
+}
 
 struct Problem {
   Collective collective = Collective::kAllreduce;

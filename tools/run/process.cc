@@ -1,6 +1,7 @@
 #include "tools/run/process.h"
 
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/local_ranks.h"
 #include "tools/run/cannot_run.h"
 
 #include <fcntl.h>
@@ -32,13 +33,6 @@ Result<Pipe> make_pipe() {
                       std::generic_category().message(errno));
   }
   return Pipe{UniqueDescriptor(ends[0]), UniqueDescriptor(ends[1])};
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 /// Everything that the child needs, made before the fork. The store's thread may hold the heap's

@@ -1,5 +1,6 @@
 // kolo-simulate: how long collectives take on a machine that is not at hand. One process, one
 // thread, at most 4 GiB.
+#include "tools/perf/problem.h"
 #include "tools/simulate/collective.h"
 #include "tools/simulate/options.h"
 #include "tools/simulate/training_step.h"
@@ -20,12 +21,6 @@ using namespace kolo;
 using namespace kolo::simulate;
 
 constexpr rlim_t kMostMemory = rlim_t{4} << 30;
-
-/// nccl-tests' factor between the bandwidth of an algorithm and that of the links.
-double bus_factor(OperationKind kind, int ranks) {
-  if (kind == OperationKind::kBroadcast) return 1;
-  return (kind == OperationKind::kAllreduce ? 2.0 : 1.0) * (ranks - 1) / ranks;
-}
 
 /// A collective by one algorithm: what was asked, and what came of it.
 struct Row {
@@ -87,8 +82,9 @@ nlohmann::json to_json(const Machine& machine, const Row& row, double least) {
   const double price = row.call.algorithm ? price_of(machine, row.call, *row.call.algorithm) : 0;
   json["played"] = time.bytes;
   json["time_us"] = time.us;
-  json["busbw_GBps"] =
-      static_cast<double>(time.bytes) / time.us * 1e-3 * bus_factor(row.call.kind, machine.ranks());
+  const auto collective = perf::collective_of(word_of(row.call.kind)).value();
+  json["busbw_GBps"] = static_cast<double>(time.bytes) / time.us * 1e-3 *
+                       perf::bus_factor(collective, machine.ranks());
   json["of_best"] = time.us / least;
   json["best"] = time.us == least;
   json["price_us"] = price > 0 ? nlohmann::json(price) : nlohmann::json();

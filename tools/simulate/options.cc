@@ -1,6 +1,7 @@
 #include "tools/simulate/options.h"
 
 #include "tools/perf/numbers.h"
+#include "tools/perf/problem.h"
 
 #include <kolo/kolo.h>
 
@@ -65,10 +66,6 @@ const Kinds kKinds = {{"allreduce", OperationKind::kAllreduce},
                       {"allgather", OperationKind::kAllgather},
                       {"reducescatter", OperationKind::kReduceScatter},
                       {"alltoall", OperationKind::kAlltoall}};
-const std::map<std::string, DataType> kTypes = {{"float32", DataType::kFloat32},
-                                                {"float16", DataType::kFloat16},
-                                                {"bfloat16", DataType::kBFloat16},
-                                                {"float64", DataType::kFloat64}};
 
 /// "5", "5us", "800ns", "0.2ms": the text becomes microseconds.
 CLI::Validator as_microseconds() {
@@ -100,13 +97,6 @@ struct Texts {
   std::optional<double> latency, overhead, bandwidth;
   std::uint64_t burst = 0;
 };
-
-template <class Value>
-CLI::IsMember one_of(const std::map<std::string, Value>& words) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : words) names.push_back(name);
-  return CLI::IsMember(names);
-}
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
@@ -178,7 +168,7 @@ void add_machine(CLI::App& app, Texts& texts, Options& options) {
 
 void add_calls(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("collective", texts.kinds, "what to play; several")
-      ->check(one_of(kKinds))
+      ->check(CLI::IsMember(kKinds))
       ->capture_default_str();
   app.add_option("-b,--minbytes", texts.min_bytes, "smallest size, bytes (suffix K, M, G, T)")
       ->transform(perf::as_bytes(1))
@@ -190,7 +180,7 @@ void add_calls(CLI::App& app, Texts& texts, Options& options) {
       ->check(perf::number_within(1.01, 1e6))
       ->capture_default_str();
   app.add_option("-d,--datatype", texts.type, "element type")
-      ->check(one_of(kTypes))
+      ->check(CLI::IsMember({"bfloat16", "float16", "float32", "float64"}))
       ->capture_default_str();
   app.add_option("--algorithm", texts.algorithms, "all-reduces by these algorithms only")
       ->delimiter(',')
@@ -259,7 +249,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   across.gigabytes_per_second = texts.bandwidth.value_or(across.gigabytes_per_second);
   across.burst_bytes = texts.burst;
   for (const std::string& kind : texts.kinds) options.kinds.push_back(kKinds.at(kind));
-  options.type = kTypes.at(texts.type);
+  options.type = perf::types_by_name().at(texts.type);
   for (auto size = static_cast<double>(texts.min_bytes);
        size <= static_cast<double>(texts.max_bytes); size *= texts.factor)
     options.sizes.push_back(static_cast<std::uint64_t>(size));

@@ -1,6 +1,7 @@
 #include "tools/simulate/training_step.h"
 
 #include "runtime/fusion/fusion_plan.h"
+#include "tools/perf/problem.h"
 #include "tools/simulate/collective.h"
 
 #include <fmt/format.h>
@@ -33,23 +34,19 @@ struct Step {
   std::vector<Submitted> calls;
 };
 
-std::optional<DataType> type_of(std::string_view word) {
-  for (int i = 0; i < kDataTypeCount; ++i)
-    if (to_string(static_cast<DataType>(i)) == word) return static_cast<DataType>(i);
-  return std::nullopt;
-}
-
 std::vector<Submitted> calls_of(const json& trace) {
+  const auto types = perf::types_by_name();
   std::vector<Submitted> calls;
   for (const json& event : trace) {
     if (event.value("cat", "") != "tensor" || event.value("name", "") != "allreduce") continue;
     const json& of = event.at("args");
     const auto name = of.at("tensor").get<std::string>();
-    const auto type = type_of(of.at("type").get<std::string>());
-    if (!type || of.value("process_set", 0) != 0 || name.starts_with('(')) continue;  // in order
+    const auto type = types.find(of.at("type").get<std::string>());
+    if (type == types.end() || of.value("process_set", 0) != 0 || name.starts_with('('))
+      continue;  // in order
     calls.push_back({event.at("ts").get<double>(),
                      name,
-                     {.bytes = of.at("bytes").get<std::uint64_t>(), .type = *type}});
+                     {.bytes = of.at("bytes").get<std::uint64_t>(), .type = type->second}});
   }
   std::sort(calls.begin(), calls.end(),
             [](const Submitted& a, const Submitted& b) { return a.at_us < b.at_us; });

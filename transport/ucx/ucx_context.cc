@@ -27,20 +27,12 @@ struct Setting {
   const char* value;
 };
 
-/// Whether UCX expects a transport's setting with the transport's name in front, as from 1.17 on.
-bool prefixes_settings() {
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
-  return major > 1 || minor >= 17;
-}
-
 Status configure(ucp_config_t* config, const UcxOptions& options, const Setting& setting) {
   const std::string full = std::string(setting.transport) + setting.name;
   if (options.environment.get("UCX_" + full)) return {};
-  const ucs_status_t status =
-      ucp_config_modify(config, prefixes_settings() ? full.c_str() : setting.name, setting.value);
+  // From 1.17 on, UCX expects a transport's setting with the transport's name in front.
+  const char* const name = is_ucx_from(17) ? full.c_str() : setting.name;
+  const ucs_status_t status = ucp_config_modify(config, name, setting.value);
   if (status == UCS_OK) return {};
   return ucx_error(status, fmt::format("UCX's setting {}={}", full, setting.value));
 }
@@ -92,6 +84,14 @@ std::string names_in(const std::string& text, std::string_view marker) {
 std::string ucx_version() {
   const std::string_view version = ucp_get_version_string();
   return std::string(version.substr(0, version.find(' ')));
+}
+
+bool is_ucx_from(unsigned minor) {
+  unsigned major = 0;
+  unsigned loaded = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &loaded, &release);
+  return major > 1 || loaded >= minor;
 }
 
 std::string ucx_transports(ucp_ep_h endpoint) {

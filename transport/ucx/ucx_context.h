@@ -21,6 +21,8 @@ Result<UcxResources> open_ucx(const UcxOptions& options);
 
 /// The version of the loaded library, which may come from an MPI.
 std::string ucx_version();
+/// Whether it is 1.`minor` or newer.
+bool is_ucx_from(unsigned minor);
 
 /// UCX's names ("posix", "cma", "tcp") of the transports that `endpoint` uses, or that `context`
 /// opened, separated by commas.

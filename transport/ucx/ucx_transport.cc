@@ -25,13 +25,9 @@ constexpr std::size_t kHostRendezvousFrom = std::numeric_limits<std::size_t>::ma
 
 /// Among how many ranks connect() makes the endpoints to other hosts.
 std::size_t most_connected_ranks() {
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  ucp_get_version(&major, &minor, &release);
   // Before 1.14, UCX does not outlive a peer that goes away while it connects on first use.
   constexpr std::size_t kBefore1_14 = 256;
-  return major == 1 && minor < 14 ? kBefore1_14 : Transport::kFewRanks;
+  return is_ucx_from(14) ? Transport::kFewRanks : kBefore1_14;
 }
 
 }  // namespace

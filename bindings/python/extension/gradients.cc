@@ -101,11 +101,6 @@ Reducer make_reducer(const ParamGroups& groups, const NamedTensors& named, Reduc
   return Reducer(new GradientReducer(param_groups(groups), named, options));
 }
 
-GradientReducer& in_world(GradientReducer& reducer) {
-  if (!reducer.is_in_world()) GradientReducer::refuse_outside();
-  return reducer;
-}
-
 }  // namespace
 
 void add_gradients(py::module_& module) {
@@ -118,29 +113,14 @@ void add_gradients(py::module_& module) {
       .def(
           "adopt",
           [](GradientReducer& reducer, const ParamGroups& groups) {
-            in_world(reducer).adopt(param_groups(groups));
+            reducer.adopt(param_groups(groups));
           },
           Unlocked(), py::arg("param_groups"))
-      .def(
-          "synchronize", [](GradientReducer& reducer) { in_world(reducer).synchronize(); },
-          Unlocked())
-      .def(
-          "synchronize_for_step",
-          [](GradientReducer& reducer) { in_world(reducer).synchronize_for_step(); }, Unlocked())
-      .def(
-          "skip_next", [](GradientReducer& reducer) { in_world(reducer).skip_next(); }, Unlocked())
-      .def(
-          "discard",
-          [](GradientReducer& reducer, bool gradients_stay) {
-            in_world(reducer).discard(gradients_stay);
-          },
-          Unlocked(), py::arg("gradients_stay"))
-      .def(
-          "reduce_loss",
-          [](GradientReducer& reducer, const torch::Tensor& loss) {
-            return in_world(reducer).reduce_loss(loss);
-          },
-          Unlocked(), py::arg("loss"))
+      .def("synchronize", &GradientReducer::synchronize, Unlocked())
+      .def("synchronize_for_step", &GradientReducer::synchronize_for_step, Unlocked())
+      .def("skip_next", &GradientReducer::skip_next, Unlocked())
+      .def("discard", &GradientReducer::discard, Unlocked(), py::arg("gradients_stay"))
+      .def("reduce_loss", &GradientReducer::reduce_loss, Unlocked(), py::arg("loss"))
       .def("leave_world", &GradientReducer::leave_world, Unlocked())
       .def(
           "enter_world",

@@ -19,10 +19,8 @@ from typing import Any
 import torch.distributed
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from kolo import _library
+from kolo._library import extension as _extension
 from kolo.errors import KoloArgumentError, KoloError
-
-_extension = _library.load()
 
 ProcessGroupKolo: type = _extension.ProcessGroupKolo
 

@@ -173,7 +173,8 @@ void GradientReducer::enter_world(const std::vector<torch::optim::OptimizerParam
   left_.reset();
 }
 
-void GradientReducer::refuse_outside() {
+GradientReducer::State& GradientReducer::in_world() const {
+  if (!left_) return *state_;
   raise(ErrorCode::kInvalidArgument,
         "DistributedOptimizer: its world has ended, and it is not in the next one: make it before "
         "elastic::run(), which then takes it along, or anew in each world; after an error of run() "
@@ -190,7 +191,7 @@ void GradientReducer::end() {
 
 void GradientReducer::check_group(std::size_t index,
                                   const torch::optim::OptimizerParamGroup& group) const {
-  std::map<const void*, std::string> names = state_->names;
+  std::map<const void*, std::string> names = in_world().names;
   for (std::size_t i = 0; i < group.params().size(); ++i) {
     const torch::Tensor& tensor = group.params()[i];
     const std::string name = name_in(index, i);
@@ -213,22 +214,23 @@ NamedTensors GradientReducer::State::unknown_of(
 }
 
 void GradientReducer::adopt(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
-  for (const auto& [name, tensor] : state_->unknown_of(groups))
-    if (!state_->names.contains(tensor.unsafeGetTensorImpl())) state_->add(tensor, name);
+  State& state = in_world();
+  for (const auto& [name, tensor] : state.unknown_of(groups))
+    if (!state.names.contains(tensor.unsafeGetTensorImpl())) state.add(tensor, name);
 }
 
 void GradientReducer::adopt_for_step(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
-  if (state_->unknown_of(groups).empty()) return;
+  if (in_world().unknown_of(groups).empty()) return;
   synchronize();  // other ranks may wait for this rank's report on the earlier parameters
   adopt(groups);
 }
 
 void GradientReducer::look_at(const torch::optim::Optimizer& optimizer) {
-  state_->round.comparison().set_optimizer(values_of(optimizer, /*whole_state=*/true));
+  in_world().round.comparison().set_optimizer(values_of(optimizer, /*whole_state=*/true));
 }
 
 void GradientReducer::set_sample_count(std::int64_t samples) {
-  State& state = *state_;
+  State& state = in_world();
   const DistributedOptimizerOptions& options = state.settings.options;
   if (!options.weigh_by_samples) {
     raise(ErrorCode::kInvalidArgument, "set_sample_count(" + std::to_string(samples) +
@@ -241,7 +243,7 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
 }
 
 void GradientReducer::synchronize() {
-  State& state = *state_;
+  State& state = in_world();
   state.round.step().go_on();
   FirstFailure failure;
   failure.attempt([&] { state.hear(); });  // pending if backward failed at something else
@@ -273,7 +275,7 @@ void GradientReducer::synchronize() {
 }
 
 void GradientReducer::synchronize_for_step() {
-  State& state = *state_;
+  State& state = in_world();
   // Gradients that were cleared since are no longer synchronized.
   if (!std::exchange(state.skip, false) || !state.all_done()) synchronize();
   state.round.step().end();
@@ -287,27 +289,28 @@ void GradientReducer::skip_next() {
     raise(ErrorCode::kInvalidArgument,
           "skip_synchronize(): gradients are under way; call synchronize() first");
   }
-  state_->skip = true;
+  in_world().skip = true;
 }
 
 void GradientReducer::discard(bool gradients_stay) {
-  state_->end_left_out();
-  state_->settings.samples.drop();
-  state_->skip = false;
-  state_->forget_rounds();
-  for (std::size_t i = 0; i < state_->gradients.size(); ++i) {
-    state_->gradients[i].discard(gradients_stay);
-    state_->install(i);
+  State& state = in_world();
+  state.end_left_out();
+  state.settings.samples.drop();
+  state.skip = false;
+  state.forget_rounds();
+  for (std::size_t i = 0; i < state.gradients.size(); ++i) {
+    state.gradients[i].discard(gradients_stay);
+    state.install(i);
   }
-  state_->round.step().begin();
+  state.round.step().begin();
 }
 
-std::size_t GradientReducer::pending() const { return state_->pending(); }
+std::size_t GradientReducer::pending() const { return in_world().pending(); }
 
-ProcessSet GradientReducer::process_set() const { return state_->settings.options.process_set; }
+ProcessSet GradientReducer::process_set() const { return in_world().settings.options.process_set; }
 
 torch::Tensor GradientReducer::reduce_loss(const torch::Tensor& loss) const {
-  const State& state = *state_;
+  const State& state = in_world();
   const DistributedOptimizerOptions& options = state.settings.options;
   TensorAllreduceOptions allreduce_options{
       .op = options.op == ReduceOp::kSum ? ReduceOp::kSum : ReduceOp::kAverage,

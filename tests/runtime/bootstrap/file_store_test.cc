@@ -182,8 +182,11 @@ TEST_F(FileStoreTest, AKilledRankFailsThoseThatWait) {
     [[maybe_unused]] auto* const left_behind = joined(1, 2).release();
     ::_exit(0);
   }
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  // It stays a zombie, as one whose parent looks elsewhere.
+  siginfo_t ended = {};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
   EXPECT_EQ(store->get("a", later()).error().code, ErrorCode::kPeerLost);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(FileStoreTest, AnOldFileAndAForeignOneAreRefusedAndLeftAlone) {

@@ -1,11 +1,12 @@
 // ProcessWatch on real processes.
 #include "runtime/health/process_watch.h"
 
+#include "runtime/base/process_end.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,7 +60,7 @@ bool wait_readable(const ProcessWatch& watch) { return is_readable(watch, 20'000
 class ProcessWatchTest : public testing::Test {
  protected:
   void SetUp() override {
-    const UniqueDescriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    const UniqueDescriptor self = open_process(::getpid());
     if (!self && (errno == ENOSYS || errno == EPERM)) {
       GTEST_SKIP() << "this kernel or sandbox has no pidfd_open, so there is nothing to watch with";
     }

@@ -200,8 +200,6 @@ class KOLO_API GradientReducer {
   /// As WorldMember's.
   void leave_world();
   void enter_world(const std::vector<torch::optim::OptimizerParamGroup>& groups);
-  bool is_in_world() const { return !left_; }
-  [[noreturn]] static void refuse_outside();
   /// Throws kInvalidArgument: the optimizer was moved from.
   [[noreturn]] static void refuse_moved();
   /// Reduces the scalar loss of a closure over the ranks, in the same way as its gradients.
@@ -212,6 +210,8 @@ class KOLO_API GradientReducer {
   void begin(const std::vector<torch::optim::OptimizerParamGroup>& groups,
              const NamedTensors& named, const DistributedOptimizerOptions& options);
   void end();
+  /// Throws kInvalidArgument between two worlds.
+  State& in_world() const;
 
   std::shared_ptr<State> state_;  ///< null between two worlds
   /// What the next state is made of, between two worlds.
@@ -316,7 +316,6 @@ class DistributedOptimizer : public O, public ReducingOptimizer, public WorldMem
  private:
   GradientReducer& reducer() const {
     if (reducer_ == nullptr) GradientReducer::refuse_moved();
-    if (!reducer_->is_in_world()) GradientReducer::refuse_outside();
     return *reducer_;
   }
 

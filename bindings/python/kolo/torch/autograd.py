@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kolo.torch.extension import extension
+from kolo._library import extension
 from kolo.torch.handles import Handle
 from kolo.torch.names import name_of
 from kolo.torch.process_sets import ProcessSet, set_id

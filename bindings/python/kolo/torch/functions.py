@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kolo._library import extension
 from kolo.torch.autograd import (
     Alltoall,
     GroupedAllgather,
@@ -25,7 +26,6 @@ from kolo.torch.autograd import (
     scaled_gradient,
 )
 from kolo.torch.compression import Compression
-from kolo.torch.extension import extension
 from kolo.torch.handles import Handle, only
 from kolo.torch.names import forget_names, name_of
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id

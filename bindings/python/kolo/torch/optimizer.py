@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from kolo._library import extension
 from kolo.torch import compression as compressions
-from kolo.torch.extension import extension
 from kolo.torch.functions import Average
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 from kolo.torch.world import rank

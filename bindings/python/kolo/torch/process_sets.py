@@ -1,7 +1,7 @@
 """Process sets: ranks that run collectives among themselves."""
 from collections.abc import Iterable
 
-from kolo.torch.extension import extension
+from kolo._library import extension
 
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from kolo.torch.extension import extension
+from kolo._library import extension
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters",

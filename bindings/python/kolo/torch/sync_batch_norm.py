@@ -2,7 +2,7 @@
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from kolo.torch.extension import extension
+from kolo._library import extension
 from kolo.torch.process_sets import ProcessSet, global_process_set, set_id
 
 __all__ = ["SyncBatchNorm"]

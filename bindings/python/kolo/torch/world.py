@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kolo._library import extension
 from kolo.errors import KoloError
 from kolo.torch import process_sets as sets
-from kolo.torch.extension import extension
 from kolo.torch.names import forget_names
 from kolo.torch.process_sets import ProcessSet
 

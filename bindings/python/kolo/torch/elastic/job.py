@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from kolo._library import extension
 from kolo.errors import KoloError
 from kolo.torch import world
 from kolo.torch.elastic.state import HostsUpdatedInterrupt, ObjectState, State, TorchState
-from kolo.torch.extension import extension
 from kolo.torch.optimizer import living_optimizers
 from kolo.torch.process_sets import global_process_set
 from kolo.torch.state import allgather_object

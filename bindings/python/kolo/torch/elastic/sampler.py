@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kolo.torch.extension import extension
+from kolo._library import extension
 from kolo.torch.state import allgather_object
 
 __all__ = ["ElasticSampler"]

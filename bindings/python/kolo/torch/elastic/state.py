@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from kolo._library import extension
 from kolo.torch.elastic.sampler import ElasticSampler
-from kolo.torch.extension import extension
 from kolo.torch.state import broadcast_object, broadcast_optimizer_state, broadcast_parameters, load_optimizer_state
 
 __all__ = ["HostsUpdatedInterrupt", "ObjectState", "State", "TorchState"]
