@@ -150,6 +150,9 @@ bool end_in_order(Global& g, bool is_done) {
     alone ? bootstrap->finalize_alone() : bootstrap->finalize();
   }
   g.bootstraps.clear();
+  // torch's FileStore removes its file once no process holds it. Until then a store is kept: the
+  // next world may meet at the port that rank 0's TCPStore has.
+  g.options.store = nullptr;
   g.members.leave_at_exit(is_done);
   return true;
 }

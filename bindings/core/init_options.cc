@@ -109,8 +109,13 @@ RendezvousRequest request_of(const InitOptions& options) {
 
 std::vector<std::string> agreed_options(const InitOptions& options, const RendezvousMethod& way,
                                         std::size_t splits) {
-  return {"init method: " + way.method, "backend: " + options.backend,
-          "group name: " + options.group_name, "calls of split_world(): " + std::to_string(splits)};
+  std::vector<std::string> agreed = {"init method: " + way.method, "backend: " + options.backend,
+                                     "group name: " + options.group_name,
+                                     "calls of split_world(): " + std::to_string(splits)};
+  // The user's store counts no ranks, as kolo's own do.
+  if (way.meeting == Meeting::kStore)
+    agreed.push_back("number of ranks: " + std::to_string(way.size));
+  return agreed;
 }
 
 std::unique_ptr<Store> adapt_store(std::shared_ptr<KeyValueStore> store, std::string group_name) {

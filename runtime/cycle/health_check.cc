@@ -161,7 +161,10 @@ void HealthCheck::check_departures(Group& group) {
     for (const EntryPtr& removal : controller.take_removals_that_wait_for(index))
       group.complete_entry(*removal, gone(removal->name), {});
     const std::string what = controller.describe_waiting_for(index);
-    if (!what.empty()) return context_.failures.note(Failure{gone(what), rank});
+    if (what.empty()) continue;
+    Error error = gone(what);
+    error.message += "; a rank that makes fewer calls than the others calls join() before it ends";
+    return context_.failures.note(Failure{std::move(error), rank});
   }
 }
 

@@ -7,18 +7,26 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include <array>
+#include <cstddef>
 #include <exception>
 #include <string>
 
 namespace kolo::python {
 namespace {
 
-/// The class of Python whose instances have this code; a borrowed reference. Needs the
-/// interpreter's lock.
-PyObject* class_of(ErrorCode code) {
-  const py::object found =
-      py::module_::import("kolo.errors").attr("class_of")(std::string(to_string(code)));
-  return found.ptr();  // kolo.errors keeps it
+/// The class of Python whose instances have a code, by code; kolo.errors keeps them. All are made
+/// at the import: Ctrl-C may raise KeyboardInterrupt in any code of Python, and what a translator
+/// of exceptions throws ends the process.
+std::array<PyObject*, static_cast<std::size_t>(ErrorCode::kInternal) + 1> classes = {};
+
+/// A borrowed reference.
+PyObject* class_of(ErrorCode code) { return classes.at(static_cast<std::size_t>(code)); }
+
+void make_classes() {
+  const py::object make = py::module_::import("kolo.errors").attr("class_of");
+  for (std::size_t code = 0; code < classes.size(); ++code)
+    classes.at(code) = make(std::string(to_string(static_cast<ErrorCode>(code)))).ptr();
 }
 
 /// A kolo::Exception that torch's C++ carries. It holds nothing of Python, so any thread may throw
@@ -38,6 +46,7 @@ void throw_host_error(const Exception& error) { throw HostError(error); }
 
 // Not for this module alone: calls reach kolo through torch's bindings, too.
 void add_errors(py::module_&) {
+  make_classes();
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);

@@ -16,6 +16,7 @@
 namespace kolo::init_options_test {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -70,6 +71,9 @@ TEST(InitOptions, WhatRanksMustAgreeOn) {
   EXPECT_THAT(agreed_options({.group_name = "a"}, way, /*splits=*/2),
               ElementsAre("init method: tcp", "backend: kolo", "group name: a",
                           "calls of split_world(): 2"));
+  way.meeting = Meeting::kStore;
+  way.size = 3;
+  EXPECT_THAT(agreed_options({}, way, /*splits=*/0), Contains("number of ranks: 3"));
 }
 
 Result<std::vector<std::string>> exchange(const std::shared_ptr<KeyValueStore>& store,

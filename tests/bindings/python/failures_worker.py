@@ -1,4 +1,7 @@
 """A rank that fails, is interrupted, or forks. Its job is started by failures_test."""
+import ctypes
+import functools
+import operator
 import os
 import pickle
 import signal
@@ -65,6 +68,27 @@ def interrupted():
         raise
 
 
+def interrupted_as_it_fails():
+    """Ctrl-C comes when backward has failed, before Python has its exception."""
+    dist.destroy_process_group()
+    hvd.init()
+    model = torch.nn.Linear(3, 2)
+    kept = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    loss = model(torch.ones(2, 3)).sum()
+    hvd.shutdown()
+    backward = functools.partial(torch.autograd.Variable._execution_engine.run_backward, (loss,),
+                                 (torch.ones_like(loss),), False, False, (), allow_unreachable=True,
+                                 accumulate_grad=True)
+    call = operator.methodcaller("__call__")
+    try:
+        try:  # all in C: no code of Python between the two, which would see to the signal first
+            list(map(call, (ctypes.pythonapi.PyErr_SetInterrupt, backward)))
+        except kolo.c10d.KoloError:
+            time.sleep(0)
+    except KeyboardInterrupt:
+        print(f"{type(kept).__name__} was interrupted", flush=True)
+
+
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):
         return 64
@@ -94,4 +118,5 @@ def forked():
 
 
 dist.init_process_group("kolo")
-{of.__name__: of for of in (killed_in_a_collective, killed_in_backward, ended, interrupted, forked)}[sys.argv[1]]()
+{of.__name__: of for of in (killed_in_a_collective, killed_in_backward, ended, interrupted, interrupted_as_it_fails,
+                            forked)}[sys.argv[1]]()
