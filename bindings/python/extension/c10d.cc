@@ -1,8 +1,10 @@
 // kolo's backend of torch.distributed. torch's own bindings of c10d::Backend carry its calls.
 #include "bindings/c10d/interruption.h"
+#include "bindings/python/extension/ends_by_ctrl_c.h"
 #include "bindings/python/extension/parts.h"
 
 #include <kolo/c10d.h>
+#include <kolo/kolo.h>
 
 #include <pybind11/chrono.h>
 
@@ -58,6 +60,9 @@ void run_signal_handlers() {
 Group create(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
              std::vector<std::int64_t> global_ranks, std::chrono::milliseconds timeout,
              std::optional<int> device) {
+  std::optional<EndsByCtrlC> ends;
+  if (!is_initialized()) ends.emplace();
+  const py::gil_scoped_release unlocked;
   return ProcessGroupKolo::create({.store = std::move(store),
                                    .rank = rank,
                                    .size = size,
@@ -76,15 +81,14 @@ Group create_without_ranks() {
 
 void add_c10d(py::module_& module) {
   py::module_::import("torch.distributed");  // binds the base class
-  using Unlocked = py::call_guard<py::gil_scoped_release>;
   py::class_<ProcessGroupKolo, Group, c10d::Backend>(module, "ProcessGroupKolo",
                                                      "kolo as a backend of torch.distributed.")
       .def(
           "perform_nocolor_split", [](ProcessGroupKolo&, const py::object&) {},
           "A subgroup is made by its members alone, so others have nothing to do.",
           py::arg("device"));
-  module.def("create_group", &create, Unlocked(), py::arg("store"), py::arg("rank"),
-             py::arg("size"), py::arg("global_ranks"), py::arg("timeout"), py::arg("device"),
+  module.def("create_group", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("global_ranks"), py::arg("timeout"), py::arg("device"),
              "The backend of a group: the world of its ranks, or a process set of the world that "
              "is there.");
   module.def("create_group_without_ranks", &create_without_ranks,

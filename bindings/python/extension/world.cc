@@ -1,4 +1,5 @@
 // The world of ranks: start and end, queries, process sets, barrier, join, objects as bytes.
+#include "bindings/python/extension/ends_by_ctrl_c.h"
 #include "bindings/python/extension/parts.h"
 
 #include <kolo/info.h>
@@ -25,6 +26,8 @@ void start(const std::vector<Ranks>& process_sets, std::optional<std::uintptr_t>
     options.init_method = "mpi://";
     options.mpi_comm = reinterpret_cast<const void*>(*mpi_comm);
   }
+  const EndsByCtrlC ends;
+  const py::gil_scoped_release unlocked;
   init(options);
 }
 
@@ -60,7 +63,7 @@ std::vector<py::bytes> allgather_content(const std::string& content, const std::
 
 void add_world(py::module_& module) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
-  module.def("init", &start, Unlocked(), py::arg("process_sets"), py::arg("mpi_comm"));
+  module.def("init", &start, py::arg("process_sets"), py::arg("mpi_comm"));
   module.def("shutdown", &shutdown, Unlocked());
   module.def(
       "abort", &abort, Unlocked(), py::arg("reason"),
