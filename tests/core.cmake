@@ -59,10 +59,12 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/controllers_test.cc
   runtime/negotiation/coordinator_test.cc
   runtime/negotiation/ready_slots_test.cc
+  runtime/negotiation/response_cache_test.cc
   runtime/negotiation/slot_set_test.cc
   runtime/negotiation/subtree_ready_test.cc
   runtime/negotiation/wire_test.cc
   runtime/submission/finite_check_test.cc
+  runtime/submission/split_table_test.cc
   runtime/fusion/fusion_plan_test.cc
   runtime/health/departures_test.cc
   runtime/health/heartbeat_test.cc)

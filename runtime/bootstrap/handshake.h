@@ -13,7 +13,7 @@
 namespace kolo {
 
 /// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 7;
+inline constexpr std::uint32_t kWireVersion = 8;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;
