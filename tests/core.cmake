@@ -225,6 +225,8 @@ kolo_add_test(row_tests LABELS inprocess TIMEOUT 300 SOURCES
 # Takes 5 GiB, of which a sanitizer would make many more, so those presets leave it out.
 if(NOT KOLO_SANITIZE)
   kolo_add_test(large_tests LABELS large TIMEOUT 180 SOURCES runtime/cycle/large_test.cc)
+  # A sanitizer has a heap of its own.
+  kolo_add_test(rank_memory_tests LABELS inprocess SOURCES runtime/cycle/rank_memory_test.cc)
 endif()
 
 kolo_add_test(nccl_tests LABELS inprocess SOURCES
