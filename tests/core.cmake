@@ -60,10 +60,12 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/controllers_test.cc
   runtime/negotiation/coordinator_test.cc
   runtime/negotiation/ready_slots_test.cc
+  runtime/negotiation/response_cache_test.cc
   runtime/negotiation/slot_set_test.cc
   runtime/negotiation/subtree_ready_test.cc
   runtime/negotiation/wire_test.cc
   runtime/submission/finite_check_test.cc
+  runtime/submission/split_table_test.cc
   runtime/fusion/fusion_plan_test.cc
   runtime/health/departures_test.cc
   runtime/health/heartbeat_test.cc)
@@ -224,6 +226,8 @@ kolo_add_test(row_tests LABELS inprocess TIMEOUT 300 SOURCES
 # Takes 5 GiB, of which a sanitizer would make many more, so those presets leave it out.
 if(NOT KOLO_SANITIZE)
   kolo_add_test(large_tests LABELS large TIMEOUT 180 SOURCES runtime/cycle/large_test.cc)
+  # A sanitizer has a heap of its own.
+  kolo_add_test(rank_memory_tests LABELS inprocess SOURCES runtime/cycle/rank_memory_test.cc)
 endif()
 
 kolo_add_test(nccl_tests LABELS inprocess SOURCES

@@ -8,13 +8,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-// The fields of a handshake's blob. The settings follow them.
+// The fields of a handshake's blob.
 enum Field : std::size_t {
   kVersion,
   kTransport,
@@ -22,32 +23,47 @@ enum Field : std::size_t {
   kInfo,
   kComplaint,
   kClock,
-  kFirstSetting
+  kSettings,  ///< a digest: all ranks have the same settings but where something is wrong
+  kFields
 };
+
+std::string digest(const std::vector<std::string>& settings) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char byte : join_fields(settings))
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return fmt::format("{:016x}", hash);
+}
 
 // The version comes first, so that ranks can compare it whatever else differs.
 std::string encode(const Handshake& handshake) {
-  std::vector<std::string> fields = {std::to_string(handshake.wire_version),
-                                     handshake.transport,
-                                     handshake.address,
-                                     handshake.info.serialize(),
-                                     handshake.complaint,
-                                     std::to_string(handshake.clock)};
-  fields.insert(fields.end(), handshake.settings.begin(), handshake.settings.end());
-  return join_fields(fields);
+  return join_fields({std::to_string(handshake.wire_version), handshake.transport,
+                      handshake.address, handshake.info.serialize(), handshake.complaint,
+                      std::to_string(handshake.clock), digest(handshake.settings)});
 }
 
-/// Ok if all values are equal, else which ranks have which value: "ranks 0, 2 have 'a', rank 1 has
-/// 'b'".
-Status require_equal(std::string_view what, const std::vector<std::string>& values) {
-  std::map<std::string_view, std::vector<std::size_t>> ranks_by_value;
-  for (std::size_t rank = 0; rank < values.size(); ++rank) {
-    ranks_by_value[values[rank]].push_back(rank);
-  }
-  if (ranks_by_value.size() <= 1) return {};
+/// What each rank has where all must have the same.
+class Values {
+ public:
+  explicit Values(std::string_view what) : what_(what) {}
+
+  /// Takes the value of the next rank.
+  void add(const std::string& value) { ranks_by_value_[value].push_back(ranks_++); }
+  bool differ() const { return ranks_by_value_.size() > 1; }
+  /// Ok if all values are equal, else which ranks have which value: "ranks 0, 2 have 'a', rank 1
+  /// has 'b'".
+  Status require_equal() const;
+
+ private:
+  const std::string_view what_;
+  std::map<std::string, std::vector<std::size_t>> ranks_by_value_;
+  std::size_t ranks_ = 0;
+};
+
+Status Values::require_equal() const {
+  if (!differ()) return {};
   constexpr std::size_t kShown = 4;
   std::vector<std::string> parts;
-  for (const auto& [value, ranks] : ranks_by_value) {
+  for (const auto& [value, ranks] : ranks_by_value_) {
     const std::size_t shown = std::min(ranks.size(), kShown);
     const bool one = ranks.size() == 1;
     parts.push_back(fmt::format("{} {}{} {} '{}'", one ? "rank" : "ranks",
@@ -57,15 +73,7 @@ Status require_equal(std::string_view what, const std::vector<std::string>& valu
   return KOLO_ERROR(kMismatch,
                     "ranks disagree on {}: {}; start all ranks with the same kolo and the same "
                     "settings",
-                    what, fmt::join(parts, "; "));
-}
-
-using Fields = std::vector<std::string>;
-
-std::vector<std::string> column(const std::vector<Fields>& rows, std::size_t index) {
-  std::vector<std::string> values;
-  for (const Fields& row : rows) values.push_back(row[index]);
-  return values;
+                    what_, fmt::join(parts, "; "));
 }
 
 Error not_a_handshake(std::size_t rank, std::size_t bytes) {
@@ -78,53 +86,69 @@ std::string cannot_start(int rank, const RankInfo& info, const Error& why) {
                      why.message);
 }
 
-/// The fields of each rank's handshake.
-Result<std::vector<Fields>> split_rows(const std::vector<std::string>& blobs) {
-  std::vector<Fields> rows(blobs.size());
-  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-    if (!split_fields(blobs[rank], rows[rank]) || rows[rank].empty()) {
-      return not_a_handshake(rank, blobs[rank].size());
-    }
+/// Collective: which setting differs, on which ranks.
+Status compare_settings(Bootstrap& bootstrap, const std::vector<std::string>& mine,
+                        Deadline deadline) {
+  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("settings", join_fields(mine), deadline));
+  std::vector<std::vector<std::string>> rows(blobs.size());
+  Values counts("the number of settings");
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    if (!split_fields(blobs[rank], rows[rank])) return not_a_handshake(rank, blobs[rank].size());
+    counts.add(std::to_string(rows[rank].size()));
   }
-  return rows;
+  KOLO_TRY(counts.require_equal());
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    Values values("a setting");
+    for (const auto& row : rows) values.add(row[i]);
+    KOLO_TRY(values.require_equal());
+  }
+  return {};
+}
+
+/// False if the fields are not those of a handshake.
+bool take_fields(std::vector<std::string> fields, Handshake& handshake) {
+  if (fields.size() != kFields || !parse_rank_info(fields[kInfo], handshake.info)) return false;
+  handshake.transport = std::move(fields[kTransport]);
+  handshake.address = std::move(fields[kAddress]);
+  handshake.complaint = std::move(fields[kComplaint]);
+  handshake.clock = std::strtoll(fields[kClock].c_str(), nullptr, 10);
+  return true;
 }
 
 }  // namespace
 
+// Nothing here keeps what all ranks have alike: of many ranks it would be most of the memory.
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
                                                   Deadline deadline) {
-  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("handshake", encode(mine), deadline));
-  KOLO_ASSIGN(std::vector<Fields> rows, split_rows(blobs));
-  KOLO_TRY(require_equal("the wire version", column(rows, kVersion)));
-
-  // All ranks have the same version from here on, so a handshake of another form is malformed.
-  std::vector<std::string> setting_counts;
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    if (rows[rank].size() < kFirstSetting) return not_a_handshake(rank, blobs[rank].size());
-    setting_counts.push_back(std::to_string(rows[rank].size() - kFirstSetting));
-  }
-  // A rank with a complaint may have filled in nothing else.
-  for (const Fields& row : rows) {
-    if (!row[kComplaint].empty()) return KOLO_ERROR(kInvalidArgument, "{}", row[kComplaint]);
-  }
-  KOLO_TRY(require_equal("the transport", column(rows, kTransport)));
-  KOLO_TRY(require_equal("the number of settings", setting_counts));
-  for (std::size_t field = kFirstSetting; field < rows[0].size(); ++field) {
-    KOLO_TRY(require_equal("a setting", column(rows, field)));
-  }
-
-  std::vector<Handshake> all(rows.size());
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    Fields& row = rows[rank];
-    all[rank].wire_version = mine.wire_version;
-    all[rank].transport = std::move(row[kTransport]);
-    all[rank].address = std::move(row[kAddress]);
-    if (!parse_rank_info(row[kInfo], all[rank].info)) {
-      return not_a_handshake(rank, blobs[rank].size());
+  KOLO_ASSIGN(auto blobs, bootstrap.exchange("handshake", encode(mine), deadline));
+  std::vector<Handshake> all(blobs.size());
+  Values versions("the wire version");
+  Values transports("the transport");
+  Values settings("the settings");
+  std::optional<Error> malformed;  // the first such rank
+  std::string complaint;           // the first one
+  for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    const std::string blob = std::move(blobs[rank]);
+    std::vector<std::string> fields;
+    if (!split_fields(blob, fields) || fields.empty()) return not_a_handshake(rank, blob.size());
+    versions.add(fields[kVersion]);
+    if (fields.size() == kFields) settings.add(fields[kSettings]);
+    if (!take_fields(std::move(fields), all[rank])) {
+      if (!malformed) malformed = not_a_handshake(rank, blob.size());
+      continue;
     }
-    all[rank].complaint = std::move(row[kComplaint]);
-    all[rank].clock = std::strtoll(row[kClock].c_str(), nullptr, 10);
-    all[rank].settings.assign(row.begin() + kFirstSetting, row.end());
+    transports.add(all[rank].transport);
+    // A rank with a complaint may have filled in nothing else.
+    if (complaint.empty()) complaint = std::move(all[rank].complaint);
+  }
+  // Ranks of another version may have other fields.
+  KOLO_TRY(versions.require_equal());
+  if (malformed) return *std::move(malformed);
+  if (!complaint.empty()) return KOLO_ERROR(kInvalidArgument, "{}", complaint);
+  KOLO_TRY(transports.require_equal());
+  if (settings.differ()) {
+    KOLO_TRY(compare_settings(bootstrap, mine.settings, deadline));
+    return settings.require_equal().error();
   }
   return all;
 }

@@ -13,7 +13,7 @@
 namespace kolo {
 
 /// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 7;
+inline constexpr std::uint32_t kWireVersion = 8;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;
@@ -25,9 +25,10 @@ struct Handshake {
   std::int64_t clock = 0;  ///< this rank's steady clock, nanoseconds; ranks of a host have one
 };
 
-/// Collective; the result is by rank. All ranks get the same error, the first that applies:
-/// kMismatch if two ranks differ in version, naming ranks and values; kInvalidArgument if any rank
-/// has a complaint; kMismatch if two ranks differ in transport or settings.
+/// Collective; the result is by rank, without the settings, which are equal. All ranks get the same
+/// error, the first that applies: kMismatch if two ranks differ in version, naming ranks and
+/// values; kInvalidArgument if any rank has a complaint; kMismatch if two ranks differ in transport
+/// or settings.
 Result<std::vector<Handshake>> exchange_handshake(Bootstrap& bootstrap, Handshake mine,
                                                   Deadline deadline);
 

@@ -53,12 +53,13 @@ std::vector<std::size_t> moving_in(std::size_t bit, std::size_t ranks) {
 
 }  // namespace
 
-Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matrix) {
-  const auto ranks = static_cast<std::size_t>(size);
-  const AlltoallParts parts(rank, size, matrix);
+Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> counts) {
+  const PartMatrix matrix(size, counts);
+  const std::size_t ranks = matrix.ranks;
+  const AlltoallParts parts(rank, matrix);
   const std::size_t own = parts.own;
   const auto length = [&](std::size_t from, std::size_t distance) {
-    return matrix[from % ranks * ranks + (from + distance) % ranks];
+    return matrix(from % ranks, (from + distance) % ranks);
   };
   ScheduleBuilder builder = parts.begin("alltoall_bruck");
 

@@ -11,6 +11,6 @@ namespace kolo {
 
 /// Arguments as for alltoall_pairwise(). Parts travel through other ranks, so a rank sends about
 /// ⌈log₂ p⌉ / 2 times its own elements. Scratch: everything that it sends and receives.
-Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> matrix);
+Schedule alltoall_bruck(int rank, int size, std::span<const std::uint64_t> counts);
 
 }  // namespace kolo

@@ -19,36 +19,21 @@
 #include <vector>
 
 namespace kolo {
-namespace {
 
-/// The longest part that a rank sends to another one.
-std::uint64_t longest_part(std::span<const std::uint64_t> matrix, std::size_t ranks) {
-  std::uint64_t most = 0;
-  for (std::size_t i = 0; i < ranks; ++i)
-    for (std::size_t j = 0; j < ranks; ++j)
-      if (i != j) most = std::max(most, matrix[i * ranks + j]);
-  return most;
-}
-
-}  // namespace
-
-Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matrix,
+Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> counts,
                          const MappedOptions& options) {
-  const auto ranks = static_cast<std::size_t>(size);
-  const AlltoallParts parts(rank, size, matrix);
+  const PartMatrix matrix(size, counts);
+  const AlltoallParts parts(rank, matrix);
   std::vector<Interval> wanted;  // by owner: where the part for this rank lies in the owner's input
-  for (std::size_t i = 0; i < ranks; ++i) {
-    const auto others = matrix.subspan(i * ranks, ranks);
-    wanted.push_back({sum_of(others.first(parts.own)), others[parts.own]});
-  }
+  for (std::size_t i = 0; i < matrix.ranks; ++i) wanted.push_back(matrix.in_input(i, parts.own));
   ScheduleBuilder builder = parts.begin("alltoall_mapped");
   parts.copy_own(builder);
   if (size == 1) return std::move(builder).finish();
 
   const Stripes stripes(size, options);
-  const std::uint64_t blocks = Pieces({0, longest_part(matrix, ranks)}, stripes.length()).count();
+  const std::uint64_t blocks = Pieces({0, matrix.longest()}, stripes.length()).count();
   std::vector<Pieces> out, in;
-  for (std::size_t i = 0; i < ranks; ++i) {
+  for (std::size_t i = 0; i < matrix.ranks; ++i) {
     out.emplace_back(parts.outgoing[i], stripes.length());
     in.emplace_back(wanted[i], stripes.length());
   }

@@ -9,10 +9,10 @@
 
 namespace kolo {
 
-/// `matrix[i × size + j]` elements go from rank i to rank j. Parts lie in rank order in input and
+/// `counts` as for alltoall_pairwise(). Parts lie in rank order in input and
 /// output. Needs mapped scratch of pipeline slots × block_elements, and block_elements ≥ size − 1.
 /// Any p and counts; input and output may be scattered and must not overlap.
-Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> matrix,
+Schedule alltoall_mapped(int rank, int size, std::span<const std::uint64_t> counts,
                          const MappedOptions& options);
 
 }  // namespace kolo

@@ -22,9 +22,9 @@
 
 namespace kolo {
 
-Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> matrix,
+Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> counts,
                            const PipelineOptions& options) {
-  const AlltoallParts parts(rank, size, matrix);
+  const AlltoallParts parts(rank, PartMatrix(size, counts));
   ScheduleBuilder builder = parts.begin("alltoall_pairwise");
 
   MessageWindow sent(options.chunks_in_flight);

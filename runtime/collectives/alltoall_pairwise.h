@@ -9,10 +9,11 @@
 
 namespace kolo {
 
-/// `matrix` is size × size in row-major order: [i × size + j] elements go from rank i to rank j.
+/// `counts` is size × size in row-major order: [i × size + j] elements go from rank i to rank j. Or
+/// it is one number, and so many elements go from each rank to each.
 /// kInput is this rank's row by receiving rank, kOutput its column by sending rank. Both are
 /// contiguous and do not overlap. Counts may be zero. A rank sends its row except its own part.
-Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> matrix,
+Schedule alltoall_pairwise(int rank, int size, std::span<const std::uint64_t> counts,
                            const PipelineOptions& options);
 
 }  // namespace kolo

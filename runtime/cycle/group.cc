@@ -4,6 +4,7 @@
 #include "runtime/cycle/peers.h"
 #include "runtime/fusion/fusion_plan.h"
 #include "runtime/submission/prepare.h"
+#include "runtime/submission/split_table.h"
 
 #include <algorithm>
 #include <iterator>
@@ -94,12 +95,8 @@ void Group::plan_ordered(CycleContext& context, EntryPtr entry) {
   operation.participants = communicator_.size();
   operation.contributors = {operation.participants};
   operation.meets_first = meets_first(entry->signature);
-  // All ranks make the same call, so they have the same splits.
-  const auto ranks = static_cast<std::size_t>(communicator_.size());
-  operation.layout = layout_of(
-      entry->signature,
-      is_row_wise(entry->signature.kind) ? SplitTable(ranks, entry->splits) : SplitTable(),
-      communicator_);
+  // All ranks make the same call, and in-order calls have even splits.
+  operation.layout = layout_of(entry->signature, shortened(entry->splits), communicator_);
   operation.entries.push_back(std::move(entry));
   operation.before = history_.bits();
   const std::uint64_t fingerprint = call_of(operation, communicator_);

@@ -91,7 +91,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
               exchange_handshake(bootstrap, std::move(mine), Deadline::after(timeout)));
 
   std::vector<RankInfo> infos;
-  for (const Handshake& handshake : all) infos.push_back(handshake.info);
+  for (Handshake& handshake : all) infos.push_back(std::move(handshake.info));
   World world(bootstrap.rank(), std::move(infos));
   const std::int64_t clock_of_0 = all.front().clock;
   std::vector<Peer> peers;

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/plain_bytes.h"
 #include "runtime/submission/recorded.h"
+#include "runtime/submission/split_table.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -19,8 +20,8 @@ constexpr std::chrono::seconds kCoordinatorGrace{10};
 constexpr std::size_t kLongestResponse = Transport::kLargestMessage - 64;
 /// Most bytes that rank 0 sends for one response, a copy to each rank.
 constexpr std::size_t kMostForAll = std::size_t{4} << 30;
-/// The splits of fewer ranks are never too long.
-constexpr std::size_t kManyRanks = 1024;
+/// So few splits are never too long.
+constexpr std::size_t kManySplits = 1 << 20;
 
 /// Whether a name deserves a slot of the response cache, which it keeps. Names that kolo makes up
 /// for these kinds come once.
@@ -81,8 +82,8 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
       insert(slots, entry.step, *slot);
       ++counters_.cached;
     } else {
-      requests.push_back({entry.name, entry.signature, entry.absent, entry.splits, entry.complaint,
-                          entry.step, communicator_.rank()});
+      requests.push_back({entry.name, entry.signature, entry.absent, shortened(entry.splits),
+                          entry.complaint, entry.step, communicator_.rank()});
       ++counters_.requests;
       if (records())
         entry.record = recorder_->submitted(recorded(entry, SubmissionMode::kNegotiated));
@@ -177,8 +178,13 @@ Status Controller::take_ready_in_full(int rank, std::uint32_t slot, std::uint64_
   KOLO_TRY(hand_to_coordinator(slot));
   const Response& remembered = *cache_.at(slot);
   Request request{.name = remembered.name, .signature = remembered.signature, .step = step};
-  if (!remembered.splits.empty())
-    request.splits = remembered.splits[static_cast<std::size_t>(rank)];
+  const bool is_scattered_to = remembered.signature.kind == OperationKind::kScatter &&
+                               communicator_.index_of(remembered.signature.root) != rank;
+  if (!remembered.splits.empty() && !is_scattered_to) {
+    const auto splits =
+        splits_of(remembered.splits, remembered.signature.kind, rank, communicator_.size());
+    request.splits = shortened({splits.begin(), splits.end()});
+  }
   return coordinator_.ready(rank, request, now);
 }
 
@@ -246,8 +252,8 @@ Result<bool> Controller::decide() {
 }
 
 void Controller::fail_if_too_long(Response& response) const {
-  // The splits of an alltoall are one number for every pair of ranks.
-  if (response.splits.size() < kManyRanks) return;
+  // The splits of an uneven alltoall are one number for every pair of ranks.
+  if (response.splits.size() < kManySplits) return;
   const std::size_t bytes = encoded_bytes(response);
   const std::size_t room =
       std::min(kLongestResponse, kMostForAll / static_cast<std::size_t>(communicator_.size()));

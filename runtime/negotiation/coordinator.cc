@@ -3,6 +3,7 @@
 #include "runtime/negotiation/coordinator.h"
 
 #include "runtime/base/check.h"
+#include "runtime/submission/split_table.h"
 
 #include <fmt/ranges.h>
 
@@ -243,11 +244,19 @@ void Coordinator::decide(const std::string& name, const Pending& pending,
   Response response{name, pending.variants.front().signature, pending.contributors,
                     std::move(error)};
   response.participants = pending.ready_count;
-  if (!response.error) response.splits = pending.splits;
+  if (!response.error) response.splits = splits_of_all(pending);
   response.missing = not_ready(pending);
   if (pending.steps.size() > 1)
     response.result = static_cast<std::int64_t>(pending.steps.rbegin()->first);
   decided_.push_back(std::move(response));
+}
+
+SplitTable Coordinator::splits_of_all(const Pending& pending) const {
+  if (pending.splits.empty()) return {};
+  const Signature& signature = pending.variants.front().signature;
+  const auto root = std::find(world_ranks_.begin(), world_ranks_.end(), signature.root);
+  return table_of(signature.kind, pending.splits,
+                  static_cast<std::size_t>(root - world_ranks_.begin()));
 }
 
 std::vector<Response> Coordinator::take_decisions() { return std::exchange(decided_, {}); }

@@ -75,7 +75,7 @@ class Coordinator {
   struct Pending {
     std::vector<Variant> variants;                    ///< more than one: the ranks disagree
     std::vector<bool> is_ready;                       ///< by rank
-    SplitTable splits;                                ///< by rank
+    std::vector<Splits> splits;                       ///< by rank, for a row-wise kind
     std::map<int, std::string> complaints;            ///< by rank
     std::map<std::uint64_t, std::vector<int>> steps;  ///< ranks by the step that they state
     int ready_count = 0;
@@ -119,6 +119,8 @@ class Coordinator {
   Error mismatch(const std::string& name, const Pending& pending) const;
   Error steps_differ(const std::string& name, const Pending& pending) const;
   void decide(const std::string& name, const Pending& pending, std::optional<Error> error);
+  /// Precondition: nothing is wrong with the call.
+  SplitTable splits_of_all(const Pending& pending) const;
   /// Decides a call without the missing ranks, which are late from then on.
   void give_up(const std::string& name, const Pending& pending, Error error, Clock::time_point now);
   /// Gives up the other members of a group in which `failed` has failed.

@@ -1,15 +1,29 @@
 // Slots of the response cache and their names. Progress token holder only.
 #include "runtime/negotiation/response_cache.h"
 
+#include "runtime/submission/split_table.h"
 #include "runtime/submission/unnamed.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace kolo {
 namespace {
 
-bool matches(const SplitTable& table, int rank, const Splits& splits) {
-  return table.empty() ? splits.empty() : table[static_cast<std::size_t>(rank)] == splits;
+/// Longer tables are not remembered: 256 ranks' uneven alltoall, or 65,536 ranks' allgather.
+constexpr std::size_t kLongestTable = 1 << 16;
+
+/// Whether a rank's call fits a remembered response of its signature.
+bool matches(const Response& known, const Splits& splits, int rank, int ranks) {
+  const OperationKind kind = known.signature.kind;
+  if (!is_row_wise(kind)) return true;
+  if (known.splits.empty()) return false;
+  if (splits.empty()) return true;  // a scatter's root alone has splits
+  const auto remembered = splits_of(known.splits, kind, rank, ranks);
+  if (remembered.size() > 1)
+    return std::equal(splits.begin(), splits.end(), remembered.begin(), remembered.end());
+  return std::all_of(splits.begin(), splits.end(),
+                     [&](std::int64_t rows) { return rows == remembered.front(); });
 }
 
 }  // namespace
@@ -20,7 +34,7 @@ std::optional<std::uint32_t> ResponseCache::find(const std::string& name,
   const auto slot = find(name);
   if (!slot) return std::nullopt;
   const Response& known = *slots_[*slot];
-  if (known.signature != signature || !matches(known.splits, rank, splits)) return std::nullopt;
+  if (known.signature != signature || !matches(known, splits, rank, ranks_)) return std::nullopt;
   return slot;
 }
 
@@ -41,14 +55,18 @@ std::optional<std::uint32_t> ResponseCache::find(const std::string& name) const 
 }
 
 void ResponseCache::put(const Response& response) {
+  const bool is_too_long = response.splits.size() > kLongestTable;
   const auto it = by_name_.find(response.name);
   if (it != by_name_.end()) {
-    slots_[it->second] = made(response.name, response.signature, response.splits);
+    slots_[it->second] =
+        made(response.name, response.signature, is_too_long ? SplitTable() : response.splits);
     return;
   }
+  if (is_too_long) return;
   add(response.name, response.signature, response.splits);
   const auto parts = parts_of_unnamed(response.name);
-  if (!parts) return;
+  // Uneven splits are likely to be others under the next name.
+  if (!parts || response.splits.size() > 1) return;
   const auto group = parts_of_unnamed(response.signature.group);
   for (std::uint64_t n = 0; n < kUnnamedNames; ++n) {
     std::string name = unnamed_name(parts->base, n) + std::string(parts->suffix);

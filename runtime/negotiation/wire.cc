@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace kolo {
 namespace {
 
-/// A list that claims more ranks is malformed.
-constexpr std::uint32_t kMostRanks = 1 << 20;
+/// A list that claims more splits is malformed.
+constexpr std::uint64_t kMostSplits = 1 << 26;
 
 void to_wire(const Signature& signature, wire::Signature& out) {
   out.set_kind(static_cast<std::uint32_t>(signature.kind));
@@ -45,22 +46,34 @@ bool from_wire(const wire::Signature& in, Signature& signature) {
   return true;
 }
 
-/// Sends equal splits as one number. Else an even alltoall would take a number for every pair of
-/// ranks.
-void to_wire(const Splits& splits, wire::Splits& out) {
-  const bool is_even =
-      splits.size() > 1 && std::equal(splits.begin() + 1, splits.end(), splits.begin());
-  if (is_even) out.set_times(static_cast<std::uint32_t>(splits.size()));
-  out.mutable_rows()->Assign(splits.begin(), is_even ? splits.begin() + 1 : splits.end());
+/// Sends equal neighbours as one number where this makes the list shorter. Most parts of an
+/// alltoall may be equal, or 0.
+void to_wire(std::span<const std::int64_t> splits, wire::Splits& out) {
+  std::size_t runs = 0;
+  for (std::size_t i = 0; i < splits.size(); ++i)
+    if (i == 0 || splits[i] != splits[i - 1]) ++runs;
+  if (2 * runs > splits.size()) {
+    out.mutable_rows()->Assign(splits.begin(), splits.end());
+    return;
+  }
+  for (auto it = splits.begin(); it != splits.end();) {
+    const auto end = std::find_if(it, splits.end(), [&](std::int64_t rows) { return rows != *it; });
+    out.add_rows(*it);
+    out.add_times(static_cast<std::uint32_t>(end - it));
+    it = end;
+  }
 }
 
-bool from_wire(const wire::Splits& in, Splits& splits) {
-  if (in.times() == 0) {
+bool from_wire(const wire::Splits& in, std::vector<std::int64_t>& splits) {
+  if (in.times().empty()) {
     splits.assign(in.rows().begin(), in.rows().end());
     return true;
   }
-  if (in.rows_size() != 1 || in.times() > kMostRanks) return false;
-  splits.assign(in.times(), in.rows(0));
+  if (in.times_size() != in.rows_size()) return false;
+  const std::uint64_t all = std::accumulate(in.times().begin(), in.times().end(), std::uint64_t{0});
+  if (all > kMostSplits) return false;
+  splits.reserve(all);
+  for (int i = 0; i < in.rows_size(); ++i) splits.insert(splits.end(), in.times(i), in.rows(i));
   return true;
 }
 
@@ -82,7 +95,7 @@ void add_to_wire(const Response& response, wire::ResponseList& list) {
   out.set_contributors(static_cast<std::uint32_t>(response.contributors));
   out.set_participants(static_cast<std::uint32_t>(response.participants));
   out.set_result(response.result);
-  for (const Splits& splits : response.splits) to_wire(splits, *out.add_splits());
+  if (!response.splits.empty()) to_wire(response.splits, *out.mutable_splits());
   to_wire(response.signature, *out.mutable_signature());
   if (response.error) {
     out.set_failed(true);
@@ -159,11 +172,8 @@ Result<std::vector<Response>> decode_responses(std::span<const std::byte> bytes)
     response.contributors = static_cast<int>(in.contributors());
     response.participants = static_cast<int>(in.participants());
     response.result = in.result();
-    const bool has_splits =
-        std::all_of(in.splits().begin(), in.splits().end(), [&](const wire::Splits& splits) {
-          return from_wire(splits, response.splits.emplace_back());
-        });
-    if (!has_splits || !from_wire(in.signature(), response.signature) ||
+    if (!from_wire(in.splits(), response.splits) ||
+        !from_wire(in.signature(), response.signature) ||
         in.error_code() > static_cast<std::uint32_t>(ErrorCode::kInternal)) {
       return KOLO_ERROR(kInternal, "malformed response for '{}'", in.name());
     }

@@ -19,7 +19,7 @@ struct Request {
   std::string name;
   Signature signature;
   bool absent = false;
-  Splits splits = {};
+  Splits splits = {};          ///< Entry::splits, one number if all are equal
   std::string complaint = {};  ///< see Entry::complaint
   std::uint64_t step = 0;      ///< see Entry::step
   int rank = 0;                ///< whose request it is, in the communicator
@@ -33,8 +33,8 @@ struct Response {
   Signature signature;
   int contributors = 0;  ///< ranks that are not absent; 0: nothing to run
   std::optional<Error> error = std::nullopt;
-  int participants = 0;    ///< ranks that have not joined: the divisor of an average
-  SplitTable splits = {};  ///< all ranks' splits, for a row-wise kind
+  int participants = 0;  ///< ranks that have not joined: the divisor of an average
+  SplitTable splits = {};
   /// For a join: the last rank to join. For ranks at different steps: the highest step.
   std::int64_t result = 0;
   /// Ranks of the communicator that had not announced this call: it has failed, they have joined,

@@ -124,7 +124,7 @@ bool counts_messages(const ScheduleRequest& request, std::uint64_t elements) {
 /// Whether an alltoall has many small parts. Then fewer messages pay, although the rounds wait for
 /// each other.
 bool travels_through_others(const ScheduleRequest& request) {
-  const std::uint64_t row = sum_of(request.counts) / static_cast<std::uint64_t>(request.size);
+  const std::uint64_t row = elements_of_parts(request) / static_cast<std::uint64_t>(request.size);
   return request.size > thresholds::kRanksForRounds && counts_messages(request, row);
 }
 
@@ -264,6 +264,13 @@ std::size_t weight_of(const ScheduleRequest& request, const Schedule& schedule) 
 }
 
 }  // namespace
+
+std::uint64_t elements_of_parts(const ScheduleRequest& request) {
+  const bool is_even_alltoall =
+      request.kind == OperationKind::kAlltoall && request.counts.size() == 1;
+  const auto size = static_cast<std::uint64_t>(request.size);
+  return is_even_alltoall ? size * size * request.counts.front() : sum_of(request.counts);
+}
 
 Schedule make_schedule(const ScheduleRequest& request) {
   Schedule schedule = staged_schedule(request);

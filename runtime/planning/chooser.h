@@ -63,13 +63,17 @@ struct ScheduleRequest {
   /// input. Ranks may differ in it.
   bool in_place = false;
   /// Elements. For allgather, reduce-scatter, gather and scatter: each rank's part, `size` numbers.
-  /// For alltoall: [i × size + j] is what rank i sends to rank j. Else empty.
+  /// For alltoall: [i × size + j] is what rank i sends to rank j, or one number if all are equal.
+  /// Else empty.
   std::vector<std::uint64_t> counts = {};
   /// The messages pass meet_first(). Ignored for kMapped, where windows bound the data in flight.
   bool meets_first = false;
 
   friend bool operator==(const ScheduleRequest&, const ScheduleRequest&) = default;
 };
+
+/// The sum of all parts in `counts`.
+std::uint64_t elements_of_parts(const ScheduleRequest& request);
 
 /// The schedule of the chosen algorithm. Pure. `counts` must have the length that the collective
 /// needs.

@@ -187,7 +187,7 @@ bool moves_through_windows(const ScheduleRequest& request, const Resources& reso
                                                                             : kMoveByMessages;
   // All-reduces and messages between two ranks have no counts.
   const std::uint64_t elements =
-      request.kind == OperationKind::kBroadcast ? request.count : sum_of(request.counts);
+      request.kind == OperationKind::kBroadcast ? request.count : elements_of_parts(request);
   return elements * element > by_messages && resources.slot_bytes / kPipelineSlots / element >=
                                                  static_cast<std::uint64_t>(resources.size);
 }
@@ -234,7 +234,8 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
     const Network network = network_of(resources, policy);
     const bool is_broadcast = request.kind == OperationKind::kBroadcast;
     const bool sums = request.kind == OperationKind::kReduceScatter;
-    const std::uint64_t bytes = (is_broadcast ? request.count : sum_of(request.counts)) * element;
+    const std::uint64_t bytes =
+        (is_broadcast ? request.count : elements_of_parts(request)) * element;
     if ((sums || request.kind == OperationKind::kAllgather) &&
         takes_few_rounds(network, policy, bytes, sums)) {
       request.algorithm = Algorithm::kRecursiveDoubling;

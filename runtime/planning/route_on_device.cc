@@ -104,7 +104,7 @@ std::optional<Parts> parts_of(const ScheduleRequest& request) {
   if (request.kind == OperationKind::kAllreduce || !moves_data(request.kind)) return std::nullopt;
   if (request.counts.empty()) return Parts{request.count, request.count};
   const auto size = static_cast<std::uint64_t>(request.size);
-  const std::uint64_t all = sum_of(request.counts);
+  const std::uint64_t all = elements_of_parts(request);
   const bool is_alltoall = request.kind == OperationKind::kAlltoall;
   return is_alltoall ? Parts{all / size, all / size / size} : Parts{all, all / size};
 }

@@ -79,7 +79,7 @@ CallShape even_call(OperationKind kind, SubmissionMode mode, bool on_device, std
     call.counts.assign(size, elements);
   if (kind == OperationKind::kReduceScatter || kind == OperationKind::kScatter)
     call.counts.assign(size, elements / size);
-  if (kind == OperationKind::kAlltoall) call.counts.assign(size * size, elements / size);
+  if (kind == OperationKind::kAlltoall) call.counts = {elements / size};
   return call;
 }
 

@@ -73,8 +73,9 @@ SignatureDifference difference(const Signature& a, const Signature& b);
 /// Rows of a row-wise operation. Allgather and gather: this rank's rows (one number). Alltoall: the
 /// rows that it sends to each rank. Scatter: the same at the root, empty on other ranks.
 using Splits = std::vector<std::int64_t>;
-/// The splits of all ranks; empty for a kind that is not row-wise.
-using SplitTable = std::vector<Splits>;
+/// The splits of all ranks, one rank's after the other's; a scatter's are the root's alone. One
+/// number if all are equal. Empty for a kind that is not row-wise. See split_table.h.
+using SplitTable = std::vector<std::int64_t>;
 
 /// Allocates an output whose shape is known only after the agreement. The progress token holder
 /// calls it. Null: there is no memory; then only this Work fails, with kOutOfMemory.

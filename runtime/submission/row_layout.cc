@@ -1,6 +1,8 @@
 // Converts rows to elements and offsets. Pure; any thread.
 #include "runtime/submission/row_layout.h"
 
+#include "runtime/submission/split_table.h"
+
 #include <numeric>
 
 namespace kolo {
@@ -16,12 +18,22 @@ Shape with_rows(std::int64_t rows, const Shape& row_shape) {
   return shape;
 }
 
-/// Converts rows by rank to elements by rank.
+/// Converts rows to elements.
 std::vector<std::uint64_t> elements_of(const Splits& rows, std::uint64_t row) {
   std::vector<std::uint64_t> counts;
   counts.reserve(rows.size());
   for (const std::int64_t count : rows) counts.push_back(static_cast<std::uint64_t>(count) * row);
   return counts;
+}
+
+std::int64_t rows_to(int rank, std::span<const std::int64_t> splits) {
+  return splits.size() == 1 ? splits.front() : splits[static_cast<std::size_t>(rank)];
+}
+
+/// A number for each rank, from a table that may have one for all.
+Splits for_each_rank(const SplitTable& table, const Communicator& communicator) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  return table.size() == 1 ? Splits(size, table.front()) : table;
 }
 
 std::uint64_t before(const std::vector<std::uint64_t>& counts, int rank) {
@@ -50,8 +62,7 @@ RowLayout layout_of(const Signature& signature, const SplitTable& table,
   switch (signature.kind) {
     case OperationKind::kAllgather:
     case OperationKind::kGather: {
-      Splits rows;
-      for (const Splits& splits : table) rows.push_back(splits.front());
+      Splits rows = for_each_rank(table, communicator);
       layout.counts = elements_of(rows, row);
       layout.input_elements = layout.counts[me];
       layout.own_offset = before(layout.counts, rank);
@@ -60,20 +71,22 @@ RowLayout layout_of(const Signature& signature, const SplitTable& table,
       if (receives) layout.received = std::move(rows);
       break;
     }
-    case OperationKind::kAlltoall:
-      for (const Splits& splits : table) {
-        const auto counts = elements_of(splits, row);
-        layout.counts.insert(layout.counts.end(), counts.begin(), counts.end());
-        layout.received.push_back(splits[me]);
+    case OperationKind::kAlltoall: {
+      std::int64_t sent = 0;
+      layout.counts = elements_of(table, row);
+      for (int r = 0; r < size; ++r) {
+        layout.received.push_back(rows_to(rank, splits_of(table, signature.kind, r, size)));
+        sent += rows_to(r, splits_of(table, signature.kind, rank, size));
       }
-      layout.input_elements = static_cast<std::uint64_t>(sum(table[me])) * row;
+      layout.input_elements = static_cast<std::uint64_t>(sent) * row;
       set_output(sum(layout.received), signature.shape, row);
       break;
+    }
     case OperationKind::kScatter:
-      layout.counts = elements_of(table[root], row);
+      layout.counts = elements_of(for_each_rank(table, communicator), row);
       layout.input_elements = me == root ? before(layout.counts, size) : 0;
       layout.own_offset = before(layout.counts, rank);
-      set_output(table[root][me], signature.shape, row);
+      set_output(rows_to(rank, table), signature.shape, row);
       break;
     case OperationKind::kReduceScatter: {
       const Shape row_shape(signature.shape.begin() + 1, signature.shape.end());

@@ -12,8 +12,7 @@
 namespace kolo {
 
 struct RowLayout {
-  /// Elements, as in ScheduleRequest::counts: by rank, for alltoall [from × size + to]. Empty if
-  /// all ranks have equally many.
+  /// Elements, as in ScheduleRequest::counts. Empty if all ranks have equally many.
   std::vector<std::uint64_t> counts;
   std::uint64_t input_elements = 0;   ///< on this rank
   std::uint64_t output_elements = 0;  ///< on this rank
@@ -25,8 +24,7 @@ struct RowLayout {
   Splits received;
 };
 
-/// Precondition: for a row-wise kind, `table` has splits for each rank, as in a response without
-/// error.
+/// Precondition: for a row-wise kind, `table` is that of a response without error.
 RowLayout layout_of(const Signature& signature, const SplitTable& table,
                     const Communicator& communicator);
 

@@ -96,7 +96,23 @@ RankInfo describe_this_process(const std::string& host_id_override) {
   return info;
 }
 
-World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::move(ranks)) {
+World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank) {
+  const auto shared = std::make_shared<Shared>();
+  const auto keep = [&](std::string& text) {
+    return &*shared->texts.insert(std::move(text)).first;
+  };
+  ranks_.reserve(ranks.size());
+  for (RankInfo& info : ranks)
+    ranks_.push_back({.host_id = keep(info.host_id),
+                      .hostname = keep(info.hostname),
+                      .pid_namespace = keep(info.pid_namespace),
+                      .cpu_group = keep(info.cpu_group),
+                      .cores = &*shared->cores.insert(std::move(info.cores)).first,
+                      .pid = info.pid,
+                      .numa_node = info.numa_node,
+                      .cpu_cores = info.cpu_cores});
+  shared_ = shared;
+
   std::vector<int> all(ranks_.size());
   std::iota(all.begin(), all.end(), 0);
   layout_ = layout_of(all);
@@ -112,31 +128,43 @@ World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank), ranks_(std::m
   }
 }
 
+RankInfo World::info(int rank) const {
+  const Rank& of = at(rank);
+  return {.host_id = *of.host_id,
+          .hostname = *of.hostname,
+          .pid = of.pid,
+          .pid_namespace = *of.pid_namespace,
+          .cores = *of.cores,
+          .numa_node = of.numa_node,
+          .cpu_group = *of.cpu_group,
+          .cpu_cores = of.cpu_cores};
+}
+
 HostLayout World::layout_of(const std::vector<int>& ranks) const {
-  std::map<std::string_view, int> numbers;
+  std::map<const std::string*, int> numbers;  // equal texts are one
   std::vector<int> hosts;
   std::vector<int> numa_nodes;
   for (const int rank : ranks) {
     const auto next = static_cast<int>(numbers.size());
-    hosts.push_back(numbers.emplace(info(rank).host_id, next).first->second);
-    numa_nodes.push_back(info(rank).numa_node);
+    hosts.push_back(numbers.emplace(at(rank).host_id, next).first->second);
+    numa_nodes.push_back(at(rank).numa_node);
   }
   return HostLayout(hosts, numa_nodes);
 }
 
 bool World::has_core_for_each_rank(const std::vector<int>& of) const {
-  std::set<std::string> hosts;
-  std::set<std::string> pid_namespaces;
+  std::set<const std::string*> hosts;
+  std::set<const std::string*> pid_namespaces;
   for (const int rank : of) {
-    hosts.insert(info(rank).host_id);
-    pid_namespaces.insert(info(rank).pid_namespace);
+    hosts.insert(at(rank).host_id);
+    pid_namespaces.insert(at(rank).pid_namespace);
   }
   std::vector<const std::vector<int>*> cores;
-  std::map<std::string, int> left;  // cores that a control group has left
-  for (const RankInfo& other : ranks_) {
+  std::map<const std::string*, int> left;  // cores that a control group has left
+  for (const Rank& other : ranks_) {
     if (!hosts.contains(other.host_id) && !pid_namespaces.contains(other.pid_namespace)) continue;
-    cores.push_back(&other.cores);
-    if (other.cpu_group.empty()) continue;
+    cores.push_back(other.cores);
+    if (other.cpu_group->empty()) continue;
     if (left.try_emplace(other.cpu_group, other.cpu_cores).first->second-- == 0) return false;
   }
   return can_have_a_core_each(cores);
@@ -144,13 +172,13 @@ bool World::has_core_for_each_rank(const std::vector<int>& of) const {
 
 int World::cores_of(const std::vector<int>& ranks) const {
   std::set<int> cores;
-  std::map<std::string, int> limits;  // by control group
+  std::map<const std::string*, int> limits;  // by control group
   bool is_limited = true;
   for (const int rank : ranks) {
-    const RankInfo& each = info(rank);
-    cores.insert(each.cores.begin(), each.cores.end());
+    const Rank& each = at(rank);
+    cores.insert(each.cores->begin(), each.cores->end());
     limits.emplace(each.cpu_group, each.cpu_cores);
-    is_limited &= !each.cpu_group.empty();
+    is_limited &= !each.cpu_group->empty();
   }
   auto count = static_cast<int>(cores.size());
   if (is_limited) {

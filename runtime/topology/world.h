@@ -4,6 +4,8 @@
 
 #include "runtime/topology/host_layout.h"
 
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,11 +61,31 @@ class World {
   HostLayout layout_of(const std::vector<int>& ranks) const;
 
   bool same_host(int a, int b) const { return layout_.host_of(a) == layout_.host_of(b); }
-  const RankInfo& info(int rank) const { return ranks_[rank]; }
+  /// A copy, made of what is kept once for all ranks that have it alike.
+  RankInfo info(int rank) const;
 
  private:
+  /// A RankInfo whose texts and cores lie in Shared. Of many ranks they would be most of what a
+  /// rank knows of the others.
+  struct Rank {
+    const std::string* host_id;
+    const std::string* hostname;
+    const std::string* pid_namespace;
+    const std::string* cpu_group;
+    const std::vector<int>* cores;
+    int pid;
+    int numa_node;
+    int cpu_cores;
+  };
+  struct Shared {
+    std::set<std::string> texts;
+    std::set<std::vector<int>> cores;
+  };
+  const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+
   int rank_ = 0;
-  std::vector<RankInfo> ranks_;
+  std::vector<Rank> ranks_;
+  std::shared_ptr<const Shared> shared_;
   HostLayout layout_;
   int local_rank_ = 0;
   int local_size_ = 1;

@@ -37,6 +37,12 @@ inline std::vector<Counts> uneven_matrices(int size) {
   return {Counts(ranks * ranks, 0), Counts(ranks * ranks, 1), holes, one_pair};
 }
 
+/// What an alltoall's ScheduleRequest::counts may be instead: one number if all are equal.
+inline Counts shortened(const Counts& matrix) {
+  const bool is_even = std::equal(matrix.begin() + 1, matrix.end(), matrix.begin());
+  return is_even ? Counts{matrix.front()} : matrix;
+}
+
 inline std::uint64_t total(const Counts& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }

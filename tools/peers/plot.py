@@ -1,6 +1,7 @@
-"""Draws reports of kolo-perf as one SVG: time, bus bandwidth and ratio by size. Used by tools/bench.
+"""Draws reports of kolo-perf, or of kolo-simulate, as one SVG: time, bus bandwidth and ratio by size. Used by
+tools/bench.
 
-Written by hand, since it needs three panels of lines and nothing else: no library to install.
+Written by hand, since it needs some panels of lines and nothing else: no library to install.
 """
 import math
 from collections import defaultdict
@@ -14,6 +15,7 @@ LEFT, TOP, GAP, LEGEND = 70, 60, 80, 190
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6d31", "#7f7f7f",
            "#9467bd")
 LIMIT = "memcpy (limit)"
+CHOSEN = "chosen by kolo"
 
 
 class Panel:
@@ -140,14 +142,49 @@ def draw(reports, collective, state, in_place):
             out += last.curve({size: three[1] for size, three in by_size.items()}, colours[name])
             out += [last.whisker(size, three[0], three[2], colours[name])
                     for size, three in by_size.items() if three[0] > 0]
-    legend = panels[-1].left + WIDTH + 20
-    for i, name in enumerate(names):
-        y = TOP + 12 + 20 * i
-        out.append(line([(legend, y), (legend + 24, y)], colours[name], 2.5, "6 4" if name == LIMIT else ""))
-        out.append(text(legend + 30, y + 4, name))
     form = "in place" if in_place else "out of place"
     title = " ".join(filter(None, (collective, kind, op, f"{form}, {ranks} ranks")))
-    out.append(text(LEFT, 24, title + ("" if state == "-" else f", machine's state: {state}"), size=16))
+    return page(out, panels, title + ("" if state == "-" else f", machine's state: {state}"),
+                {name: (colours[name], "6 4" if name == LIMIT else "") for name in names})
+
+
+def draw_simulated(reports, collective):
+    """The SVG's text: a panel for each machine, and in it a line for each algorithm. Reports are those of
+    kolo-simulate --json."""
+    machines = defaultdict(lambda: defaultdict(dict))
+    for row in (row for report in reports for row in report["rows"]):
+        if row.get("collective") != collective or "time_us" not in row:  # or it could not be played
+            continue
+        per_host = row["ranks"] // row["hosts"]
+        times = machines[f"{row['hosts']} hosts" + (f" × {per_host} ranks" if per_host > 1 else "")]
+        times[row["algorithm"]][row["size"]] = row["time_us"]
+        if row["chosen"]:
+            times[CHOSEN][row["size"]] = row["time_us"]
+    if not machines:
+        raise SystemExit(f"plot: no times of {collective}")
+    names = list(dict.fromkeys(name for times in machines.values() for name in times if name != CHOSEN))
+    styles = {name: (COLOURS[i % len(COLOURS)], "") for i, name in enumerate(names)}
+    styles[CHOSEN] = ("#000000", "2 4")
+    out, panels = [], []
+    for place, (machine, times) in enumerate(machines.items()):
+        sizes = sorted({size for by_size in times.values() for size in by_size})
+        panels.append(Panel(place, f"time, {machine}", "µs", sizes,
+                            [value for by_size in times.values() for value in by_size.values()]))
+        out += panels[-1].frame()
+        for name, (colour, dash) in styles.items():
+            if name in times:
+                out += panels[-1].curve(times[name], colour, dash=dash)
+    return page(out, panels, f"{collective}, simulated", styles)
+
+
+def page(out, panels, title, styles):
+    """The panels' elements with a title, and a legend of the (colour, dash) by name."""
+    legend = panels[-1].left + WIDTH + 20
+    for i, (name, (colour, dash)) in enumerate(styles.items()):
+        y = TOP + 12 + 20 * i
+        out.append(line([(legend, y), (legend + 24, y)], colour, 2.5, dash))
+        out.append(text(legend + 30, y + 4, name))
+    out.append(text(LEFT, 24, title, size=16))
     width, height = legend + LEGEND, TOP + HEIGHT + 40
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
             'font-family="sans-serif">\n<rect width="100%" height="100%" fill="#fff"/>\n'

@@ -16,8 +16,6 @@ namespace {
 
 /// Up to here, all ranks are played in a moment.
 constexpr std::uint64_t kFewSteps = 2'000'000;
-/// Ranks of an alltoall, for which every rank's request lists ranks × ranks parts.
-constexpr int kMostRanksOfAlltoall = 8192;
 
 CallShape shape_of(const Machine& machine, const Call& call) {
   const bool is_part = call.kind == OperationKind::kAllgather;
@@ -98,12 +96,6 @@ Result<Time> played(const Machine& machine, const Call& call, const ScheduleOf& 
 }  // namespace
 
 Result<Time> time_of(const Machine& machine, const Call& call, std::uint64_t most_steps) {
-  if (call.kind == OperationKind::kAlltoall && machine.ranks() > kMostRanksOfAlltoall)
-    return KOLO_ERROR(kUnsupported,
-                      "an alltoall of {} ranks: a rank's request would list {} parts; give at most "
-                      "{} ranks",
-                      machine.ranks(), std::uint64_t(machine.ranks()) * machine.ranks(),
-                      kMostRanksOfAlltoall);
   const ScheduleOf schedules = schedules_of(machine, call);
   const Schedule one = schedules(0);
   const std::uint64_t of_one =

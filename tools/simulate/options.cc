@@ -29,6 +29,7 @@ constexpr const char* kFooter = R"(examples:
   kolo-simulate --hosts 8 --slow-rank 3 --slow-factor 2 --jitter 0.1 --seed 7
   kolo-simulate --step trace.0.json --hosts 1,8,64,512 --ranks-per-host 8
   kolo-simulate --hosts 4 --json | jq '.rows[] | select(.best)'
+  kolo-simulate --hosts 8,512 --json > s.json     # for tools/bench plot s.json --out s.svg
 
 A message takes overhead + latency + bytes / bandwidth + overhead; the overheads
 keep the cores of its two ranks busy. The ranks of a host share the bandwidth of

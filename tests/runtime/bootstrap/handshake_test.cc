@@ -71,7 +71,6 @@ TEST(Handshake, EveryRankLearnsOfAll) {
       EXPECT_EQ(handshake.wire_version, kWireVersion);
       EXPECT_EQ(handshake.transport, expected.transport);
       EXPECT_EQ(handshake.address, expected.address);
-      EXPECT_EQ(handshake.settings, expected.settings);
       EXPECT_EQ(handshake.info.host_id, "host");
       EXPECT_EQ(handshake.info.pid, 100 + rank);
       EXPECT_EQ(handshake.info.pid_namespace, "namespace");

@@ -3,6 +3,7 @@
 #include "runtime/negotiation/controller.h"
 
 #include "runtime/base/plain_bytes.h"
+#include "runtime/submission/split_table.h"
 #include "tests/support/manual_transport.h"
 
 #include <gmock/gmock.h>
@@ -189,51 +190,69 @@ class MeasuringTransport final : public ManualTransport {
   }
 };
 
-TEST(CoordinatorOfManyRanks, FailsSplitsThatNoMessageHoldsAndNothingElse) {
-  constexpr int kRanks = 1500;
-  const Config config;
-  const Log log("off");
-  MeasuringTransport transport;
-  const Communicator communicator(0, World(0, std::vector<RankInfo>(kRanks)));
-  ControlPlane control_plane(transport, communicator);
-  Controller controller(communicator, control_plane, config, log);
-  const auto now = Controller::Clock::now();
-  const auto announce = [&](const std::string& name, std::int64_t rows) {
-    Request request{.name = name, .signature = {.kind = OperationKind::kAlltoall, .shape = {}}};
-    request.splits.assign(kRanks, rows);
-    request.splits.back() = 0;  // if all were equal, they would be short
+/// Rank 0 of many.
+class CoordinatorOfManyRanks : public testing::Test {
+ protected:
+  /// Every rank announces an alltoall with the same splits. Returns what rank 0 has agreed on.
+  Agreed agree(const std::string& name, const Splits& splits) {
+    const int ranks = static_cast<int>(splits.size());
+    const Config config;
+    const Log log("off");
+    const Communicator communicator(0, World(0, std::vector<RankInfo>(splits.size())));
+    ControlPlane control_plane(transport_, communicator);
+    Controller controller(communicator, control_plane, config, log);
+    const auto now = Controller::Clock::now();
     auto entry = std::make_unique<Entry>();
-    entry->name = request.name;
-    entry->signature = request.signature;
-    entry->splits = request.splits;
+    entry->name = name;
+    entry->signature = {.kind = OperationKind::kAlltoall, .shape = {}};
+    entry->splits = splits;
+    Request request{.name = name, .signature = entry->signature, .splits = shortened(splits)};
     controller.add(std::move(entry));
-    ASSERT_TRUE(controller.announce(now, /*flush=*/true).ok());
-    for (request.rank = 1; request.rank < kRanks; ++request.rank) {
+    EXPECT_TRUE(controller.announce(now, /*flush=*/true).ok());
+    for (request.rank = 1; request.rank < ranks; ++request.rank) {
       std::span<const Request> rest(&request, 1);
       const std::string bytes = encode_first(rest);
       const Message message{MessageKind::kRequests, 0, std::as_bytes(std::span(bytes))};
-      ASSERT_TRUE(controller.on_message(request.rank, message).ok());
+      EXPECT_TRUE(controller.on_message(request.rank, message).ok());
     }
-    ASSERT_TRUE(controller.decide().ok());
-  };
-  std::vector<Agreed> agreed;
+    EXPECT_TRUE(controller.decide().ok());
+    std::vector<Agreed> agreed;
+    EXPECT_TRUE(controller.take_agreed(agreed));
+    EXPECT_EQ(agreed.size(), 1U);
+    return std::move(agreed.at(0));
+  }
+  /// `rows` to every second rank, so that no two neighbours are equal.
+  static Splits to_every_second(std::int64_t rows) {
+    Splits splits(1500, 0);
+    for (std::size_t rank = 0; rank < splits.size(); rank += 2) splits[rank] = rows;
+    return splits;
+  }
 
-  announce("tokens", std::int64_t{1} << 45);  // 7 bytes each
-  ASSERT_TRUE(controller.take_agreed(agreed));
-  ASSERT_EQ(agreed.size(), 1U);
-  ASSERT_TRUE(agreed[0].response->error);
+  MeasuringTransport transport_;
+};
+
+TEST_F(CoordinatorOfManyRanks, FailsSplitsThatNoMessageHolds) {
+  const Agreed tokens = agree("tokens", to_every_second(std::int64_t{1} << 45));  // 7 bytes, or 1
+  ASSERT_TRUE(tokens.response->error);
   EXPECT_THAT(
-      agreed[0].response->error->message,
-      testing::MatchesRegex("tensor 'tokens': the splits of 1500 ranks take 15.* bytes, and "
+      tokens.response->error->message,
+      testing::MatchesRegex("tensor 'tokens': the splits of 1500 ranks take 90.* bytes, and "
                             "a message of the negotiation holds 28.*process sets of fewer "
                             "ranks"));
+}
 
-  announce("fewer", 100);
-  ASSERT_TRUE(controller.take_agreed(agreed));
-  ASSERT_EQ(agreed.size(), 1U);
-  EXPECT_FALSE(agreed[0].response->error);
-  EXPECT_GT(transport.longest, 2'000'000U);
-  EXPECT_LE(transport.longest, Transport::kLargestMessage);
+TEST_F(CoordinatorOfManyRanks, TellsSplitsThatAMessageHolds) {
+  EXPECT_FALSE(agree("fewer", to_every_second(100)).response->error);
+  EXPECT_GT(transport_.longest, 2'000'000U);
+  EXPECT_LE(transport_.longest, Transport::kLargestMessage);
+}
+
+// With a number for every pair of ranks this would take 8 GiB.
+TEST_F(CoordinatorOfManyRanks, TellsEvenSplitsInOneNumber) {
+  const Agreed even = agree("even", Splits(32768, 3));
+  EXPECT_FALSE(even.response->error);
+  EXPECT_EQ(even.response->splits, SplitTable{3});
+  EXPECT_LT(transport_.longest, 200U);
 }
 
 }  // namespace

@@ -72,13 +72,9 @@ TEST(MakeSchedule, ChoosesByCollective) {
             "allgather_ring");
   EXPECT_EQ(algorithm({.kind = OperationKind::kAlltoall, .size = 2, .counts = {1, 2, 3, 4}}),
             "alltoall_pairwise");
-  EXPECT_EQ(algorithm({.kind = OperationKind::kAlltoall,
-                       .size = 100,
-                       .counts = std::vector<std::uint64_t>(100 * 100, 2)}),
+  EXPECT_EQ(algorithm({.kind = OperationKind::kAlltoall, .size = 100, .counts = {2}}),
             "alltoall_bruck");
-  EXPECT_EQ(algorithm({.kind = OperationKind::kAlltoall,
-                       .size = 100,
-                       .counts = std::vector<std::uint64_t>(100 * 100, 2000)}),
+  EXPECT_EQ(algorithm({.kind = OperationKind::kAlltoall, .size = 100, .counts = {2000}}),
             "alltoall_pairwise");
   EXPECT_EQ(algorithm({.kind = OperationKind::kReduceScatter, .size = 2, .counts = counts}),
             "reduce_scatter_ring");

@@ -123,8 +123,15 @@ TEST(TimeOf, RefusesWhatItCannotPlay) {
   EXPECT_TRUE(tree.error().message.starts_with(
       "allreduce_double_tree of 67108864 bytes on 1000 ranks has about "))
       << tree.error().message;
-  const Machine large{.hosts = 10'000};
-  EXPECT_FALSE(time_of(large, {.kind = OperationKind::kAlltoall, .bytes = 1 << 20}).ok());
+}
+
+// One host stands for all, and no request lists the parts of all ranks.
+TEST(TimeOf, AnAlltoallOfManyRanksEnds) {
+  const Machine machine{.hosts = 32768};
+  const auto time = time_of(machine, {.kind = OperationKind::kAlltoall, .bytes = 1 << 30});
+  ASSERT_TRUE(time.ok()) << time.error().message;
+  EXPECT_EQ(time->symmetry, Symmetry::kTurn);
+  EXPECT_GT(time->us, 32768 * machine.across.overhead_us);
 }
 
 TEST(ChoiceOf, IsTheLeastPrice) {
