@@ -23,7 +23,7 @@ Operation = namedtuple("Operation", "number sequence fingerprint submitted agree
                        "kind type name")
 Step = namedtuple("Step", "number step first last ended")
 # What this rank has submitted, and not all ranks have agreed on; `failed`: when it failed alone, or 0.
-Open = namedtuple("Open", "set mode name kind type op bytes step submitted failed")
+Open = namedtuple("Open", "set mode name kind type op root bytes step submitted failed")
 
 
 def part(fingerprint, field):
@@ -87,10 +87,10 @@ class Recording:
     def _open_tensors(self, data):
         """Those that were announced in full; messages; and what failed alone in the latest step."""
         latest = {}
-        for (_, submitted, agreed, size, step, failed, number, _, mode, kind, kolo_type, kolo_op, name_bytes,
+        for (_, submitted, agreed, size, step, failed, number, root, mode, kind, kolo_type, kolo_op, name_bytes,
              name) in self._numbered(data, "tensors", TENSOR):
             one = Open(number, self._word("modes", mode), text_of(name_bytes, name), self._word("kinds", kind),
-                       self._word("types", kolo_type), self._word("ops", kolo_op), size, step, submitted, failed)
+                       self._word("types", kolo_type), self._word("ops", kolo_op), root, size, step, submitted, failed)
             latest[one.set, one.mode, one.name] = one, agreed
         ended = max((operation.ended for operation in self.operations), default=0)
         last_step = max((operation.step for operation in self.operations), default=0)
@@ -114,7 +114,7 @@ class Recording:
                     continue
                 size, kind, kolo_type, kolo_op, name_bytes, name = names[number, slot][3:]
                 found.append(Open(number, "negotiated", text_of(name_bytes, name), self._word("kinds", kind),
-                                  self._word("types", kolo_type), self._word("ops", kolo_op), size, step, time, 0))
+                                  self._word("types", kolo_type), self._word("ops", kolo_op), None, size, step, time, 0))
         return found
 
     def _rows(self, data, ring, form):

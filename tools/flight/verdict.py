@@ -61,6 +61,13 @@ def text(one):
     return f"{one.kind} '{one.name}'"
 
 
+def full_text(one, holders):
+    """With operation and root where the holders' differ."""
+    op = f", {one.op}" if len({other.op for other in holders}) > 1 else ""
+    root = f", root {one.root}" if len({other.root for other in holders}) > 1 and one.root is not None else ""
+    return f"{text(one)} ({one.type}{op}{root}, {one.bytes} bytes)"
+
+
 def open_by_name(recording):
     return {(one.set, one.name): one for one in recording.open if one.mode == "negotiated"}
 
@@ -73,10 +80,12 @@ def divergence_by_name(recordings):
     for key in dict.fromkeys(key for _, _, key in found):
         holders = {rank: own[key] for rank, own in names.items() if key in own}
         lack = sorted(members(recordings, key[0]) - set(holders))
-        kinds = {rank: what(one) for rank, one in holders.items()}
+        # A slot of the response cache does not tell the root.
+        knows_roots = all(one.root is not None for one in holders.values())
+        kinds = {rank: (*what(one), one.root if knows_roots else None) for rank, one in holders.items()}
         if not lack and len(set(kinds.values())) < 2:
             continue
-        texts = {rank: f"{text(one)} ({one.type}, {one.bytes} bytes)" for rank, one in holders.items()}
+        texts = {rank: full_text(one, holders.values()) for rank, one in holders.items()}
         step = max(one.step for one in holders.values())
         return {"set": key[0], "mode": "negotiated", "name": key[1], "step": step, "calls": texts, "lack": lack,
                 "odd": lack or odd_ones(kinds)}

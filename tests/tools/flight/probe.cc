@@ -1,7 +1,7 @@
-// A training for the flight recorder's tests. Arguments: steps; then "stop", "abort", "skip" or
-// "order" with a rank and a step, in which this rank stops before it submits anything, aborts the
-// job, leaves out layer.2, or makes another in-order call than the others. Ends with 3 if kolo
-// fails.
+// A training for the flight recorder's tests. Arguments: steps; then a fault, a rank and a step, in
+// which this rank stops before it submits anything ("stop"), aborts the job ("abort"), leaves out
+// layer.2 ("skip"), takes the loss's maximum ("maximum"), broadcasts it from itself ("root"), or
+// makes another in-order call than the others ("order"). Ends with 3 if kolo fails.
 #include "bindings/core/step_scope.h"
 
 #include <kolo/kolo.h>
@@ -30,6 +30,12 @@ void train(int steps, const std::string& fault, int rank, int at) {
     kolo::allreduce_ordered(loss.data(), loss.data(), losses, kolo::DataType::kFloat32,
                             kolo::ReduceOp::kSum);
     const kolo::StepScope scope(static_cast<std::uint64_t>(step));
+    if (step == at && fault == "root")
+      kolo::broadcast(loss.data(), {4}, kolo::DataType::kFloat32, fails ? rank : 0,
+                      {.name = "loss"});
+    if (step == at && fault == "maximum")
+      kolo::allreduce(loss.data(), loss.data(), {4}, kolo::DataType::kFloat32,
+                      {.op = fails ? kolo::ReduceOp::kMax : kolo::ReduceOp::kSum, .name = "loss"});
     std::vector<std::shared_ptr<kolo::Work>> works;
     for (int i = 0; i < kLayers; ++i) {
       if (fails && fault == "skip" && i == 2) continue;
