@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/base/fnv.h"
 
 #include <fmt/ranges.h>
 
@@ -28,10 +29,7 @@ enum Field : std::size_t {
 };
 
 std::string digest(const std::vector<std::string>& settings) {
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
-  for (const char byte : join_fields(settings))
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", fnv1a(join_fields(settings)));
 }
 
 // The version comes first, so that ranks can compare it whatever else differs.

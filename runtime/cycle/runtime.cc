@@ -1,6 +1,7 @@
 #include "runtime/cycle/runtime.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/fnv.h"
 #include "runtime/base/open_files.h"
 #include "runtime/bootstrap/clock_exchange.h"
 #include "runtime/bootstrap/handshake.h"
@@ -246,10 +247,11 @@ void Runtime::start_flight_recorder() {
   const std::string& folder = config_.flight_recorder;
   if (world.size() == 1 || folder.empty() || folder == "0") return;
   // Equal on all ranks, and different for another job.
-  std::uint64_t job = 0xcbf29ce484222325;  // FNV-1a
-  for (int rank = 0; rank < world.size(); ++rank)
-    for (const char byte : fmt::format("{} {} ", world.info(rank).hostname, world.info(rank).pid))
-      job = (job ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  std::uint64_t job = fnv1a("");
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const RankInfo& other = world.info(rank);
+    job = fnv1a(fmt::format("{} {} ", other.hostname, other.pid), job);
+  }
   constexpr std::array<std::string_view, kSubmissionModeCount> kModes = {
       to_string(SubmissionMode::kNegotiated), to_string(SubmissionMode::kInOrder),
       to_string(SubmissionMode::kPointToPoint)};

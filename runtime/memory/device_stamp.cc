@@ -1,6 +1,7 @@
 #include "runtime/memory/device_stamp.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/fnv.h"
 
 #include <array>
 #include <chrono>
@@ -17,8 +18,7 @@ using Stamp = std::array<std::byte, kStampBytes>;
 
 /// A different stamp for each key, with different words.
 Stamp stamp_of(std::string_view key) {
-  std::uint64_t state = 0xcbf29ce484222325;  // FNV-1a
-  for (const char byte : key) state = (state ^ static_cast<std::uint8_t>(byte)) * 0x100000001b3;
+  std::uint64_t state = fnv1a(key);
   Stamp stamp;
   for (std::size_t at = 0; at < stamp.size(); at += sizeof state) {
     state = state * 6364136223846793005 + 1442695040888963407;

@@ -2,6 +2,8 @@
 // response cache.
 #include "runtime/submission/unnamed.h"
 
+#include "runtime/base/fnv.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,13 +36,9 @@ std::string unnamed_base(OperationKind kind) {
 }
 
 std::string unnamed_group_base(const std::vector<Signature>& members, std::uint64_t failed) {
-  // Members may be many and their names long, so their names are hashed (FNV-1a).
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const Signature& member : members) {
-    for (const char c : unnamed_base(member, 0)) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    }
-  }
+  // Members may be many and their names long, so their names are hashed.
+  std::uint64_t hash = fnv1a("");
+  for (const Signature& member : members) hash = fnv1a(unnamed_base(member, 0), hash);
   return fmt::format("group{}{}{} of {:016x}]", kMark, after(failed), members.size(), hash);
 }
 

@@ -2,6 +2,7 @@
 // Called by the thread that starts the runtime.
 #include "runtime/tuning/link_cache.h"
 
+#include "runtime/base/fnv.h"
 #include "runtime/base/unique_handle.h"
 
 #include <fcntl.h>
@@ -26,13 +27,6 @@ constexpr std::string_view kFirstLine = "kolo link costs 2";
 constexpr std::string_view kPrefix = "links-";  ///< prefix of a file's name
 constexpr std::size_t kLongest = 4 << 10;       ///< bytes of a file's numbers
 constexpr std::string_view kAway = "Remove it, or set KOLO_LINK_CACHE=0";
-
-/// Fowler, Noll & Vo's FNV-1a, 64 bits. It is not cryptographic, but detects a torn file.
-std::uint64_t checksum(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 std::string encode(const LinkCosts& costs) {
   std::string text;
@@ -59,7 +53,7 @@ std::optional<LinkCosts> decode(std::string_view text) {
 
 std::string contents_of(const std::string& topology, const LinkCosts& costs) {
   std::string text = fmt::format("{}\n{}\n{}\n", kFirstLine, topology, encode(costs));
-  return text + fmt::format("{:016x}\n", checksum(text));
+  return text + fmt::format("{:016x}\n", fnv1a(text));
 }
 
 Error system_error(std::string_view doing, const std::string& path) {
@@ -117,7 +111,7 @@ LinkCache::LinkCache(std::string folder, std::string topology)
   if (folder_.empty()) return;
   // Files of other versions have other names, so they cause no error.
   const std::string what = fmt::format("{}\n{}", kFirstLine, topology_);
-  path_ = fmt::format("{}/{}{:016x}", folder_, kPrefix, checksum(what));
+  path_ = fmt::format("{}/{}{:016x}", folder_, kPrefix, fnv1a(what));
 }
 
 Result<std::optional<LinkCosts>> LinkCache::load() const {
