@@ -6,10 +6,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT = 90  # seconds for a job
 SKIPPED = 77
+
+# UCX's shared memory goes here, apart from that of tests that run beside: what stays is left by a job of this test.
+SHARED_MEMORY = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="kolo_test_")
+os.environ["UCX_POSIX_DIR"] = SHARED_MEMORY.name
 
 # A shell that starts the tests with "&" ignores it, and so would all ranks.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,9 +38,9 @@ def free_port():
         return held.getsockname()[1]
 
 
-def shared_memory():
-    """Files of kolo and UCX in /dev/shm."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("kolo", "ucx"))}
+def left_memory():
+    """Files of shared memory that jobs of this test have left."""
+    return os.listdir(SHARED_MEMORY.name)
 
 
 class Job:
