@@ -66,6 +66,7 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/wire_test.cc
   runtime/submission/finite_check_test.cc
   runtime/submission/split_table_test.cc
+  runtime/submission/tensor_table_test.cc
   runtime/fusion/fusion_plan_test.cc
   runtime/health/departures_test.cc
   runtime/health/heartbeat_test.cc)

@@ -122,6 +122,7 @@ Status Runtime::submit_entries(std::span<EntryPtr> entries, std::uint32_t set, b
   return groups_.with(set, [&](Group& group) -> Status {
     KOLO_TRY(check_member(group, *entries.front()));
     for (EntryPtr& entry : entries) {
+      if (timeline_->on()) entry->submitted_at = std::chrono::steady_clock::now();
       prepare(*entry, group.communicator());
       if (finite_check_.on() && entry->complaint.empty())
         entry->complaint = finite_check_.look(*entry);

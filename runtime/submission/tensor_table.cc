@@ -10,7 +10,8 @@
 namespace kolo {
 namespace {
 
-constexpr std::size_t kSpareNames = 4096;
+/// As many names that are not in flight are kept, since most come again in the next step.
+constexpr std::size_t kFreeNames = 16384;
 
 }  // namespace
 
@@ -28,9 +29,10 @@ Status TensorTable::submit(std::span<EntryPtr> entries, bool will_wait) {
     } else {
       give_names(entries);
     }
-    const auto now = std::chrono::steady_clock::now();
+    if (entries_.empty()) first_came_at_ = std::chrono::steady_clock::now();
     for (EntryPtr& entry : entries) {
-      entry->submitted_at = now;
+      if (entry->submitted_at == decltype(entry->submitted_at)())
+        entry->submitted_at = first_came_at_;
       if (entry->signature.kind == OperationKind::kJoin && !wait_for_name_.empty()) {
         held_join_ = std::move(entry);
       } else if (named || take_name(entry->name)) {
@@ -78,20 +80,19 @@ void TensorTable::give_names(std::span<EntryPtr> entries) {
 }
 
 bool TensorTable::take_name(const std::string& name) {
-  if (spare_names_.empty()) return names_.insert(name).second;
-  spare_names_.back().value() = name;
-  auto inserted = names_.insert(std::move(spare_names_.back()));
-  if (inserted.inserted) {
-    spare_names_.pop_back();
-  } else {
-    spare_names_.back() = std::move(inserted.node);
-  }
-  return inserted.inserted;
+  bool& taken = names_[name];
+  if (taken) return false;
+  taken = true;
+  ++taken_;
+  return true;
 }
 
 void TensorTable::give_back_name(const std::string& name) {
-  auto node = names_.extract(name);
-  if (!node.empty() && spare_names_.size() < kSpareNames) spare_names_.push_back(std::move(node));
+  const auto found = names_.find(name);
+  if (found == names_.end() || !std::exchange(found->second, false)) return;
+  --taken_;
+  if (names_.size() > 2 * taken_ + kFreeNames)
+    std::erase_if(names_, [](const auto& known) { return !known.second; });
 }
 
 bool TensorTable::enqueue(EntryPtr entry) {
@@ -171,7 +172,7 @@ void TensorTable::close(const Error& error) {
 
 std::size_t TensorTable::in_flight() const {
   const std::lock_guard lock(mutex_);
-  return names_.size() - dropped_.size();
+  return taken_ - dropped_.size();
 }
 
 }  // namespace kolo
