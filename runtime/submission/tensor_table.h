@@ -78,7 +78,7 @@ class TensorTable {
   mutable std::mutex mutex_;
   std::atomic<bool> has_news_ = false;  ///< for drain(), in most passes without the lock
   std::vector<EntryPtr> entries_;
-  std::chrono::steady_clock::time_point first_came_at_;  ///< of entries_
+  std::chrono::steady_clock::time_point first_came_at_;  ///< when the first of entries_ came
   std::uint64_t queued_bytes_ = 0;
   bool flush_ = false;
   std::unordered_map<std::string, bool> names_;  ///< whether each is in flight
