@@ -9,10 +9,11 @@
 
 namespace kolo::simulate {
 
-/// Either a rank's core has ended a step, or its message has gone or is coming. The order of events
+/// Either a rank's core has ended a step, or its message has gone, has come to a link up or down
+/// between switches, or is coming. The order of events
 /// of one time depends on nothing that differs between hosts.
 struct Event {
-  enum class What : std::uint8_t { kCore, kLeft, kComing, kThere };
+  enum class What : std::uint8_t { kCore, kLeft, kUp, kDown, kComing, kThere };
 
   double at = 0;
   std::uint64_t order = 0;  ///< What, the rank on its host, and the step

@@ -26,6 +26,10 @@ struct Machine {
   int ranks_per_host = 1;  ///< ranks are numbered host by host
   /// Between hosts. The ranks of a host share its bandwidth, in each direction.
   Link across = {.latency_us = 4, .overhead_us = 0.5, .gigabytes_per_second = 12.5};
+  /// Hosts joined by one switch; 0: all are. Messages between switches share the links up and down,
+  /// whose bandwidth is that of all its hosts' cards divided by `oversubscription`.
+  int hosts_per_switch = 0;
+  double oversubscription = 1;
   /// Messages between two ranks of a host. Each rank has the bandwidth, in each direction.
   Link inside = {.latency_us = 0.3, .overhead_us = 0.1, .gigabytes_per_second = 8};
   double core_gigabytes_per_second = 20;     ///< what a rank's sums and copies read and write
@@ -40,8 +44,10 @@ struct Machine {
 
   int ranks() const { return hosts * ranks_per_host; }
   int host_of(int rank) const { return rank / ranks_per_host; }
-  /// Whether all hosts are alike.
-  bool is_uniform() const { return slow_rank < 0 && jitter == 0; }
+  bool has_switches() const { return hosts_per_switch > 0 && hosts_per_switch < hosts; }
+  int switch_of(int rank) const { return host_of(rank) / hosts_per_switch; }
+  /// Whether all hosts are alike, and every two of them as near.
+  bool is_uniform() const { return slow_rank < 0 && jitter == 0 && !has_switches(); }
 };
 
 struct Preset {

@@ -102,6 +102,8 @@ nlohmann::json to_json(const Machine& machine) {
   };
   return {{"ranks_per_host", machine.ranks_per_host},
           {"across", link(machine.across)},
+          {"hosts_per_switch", machine.hosts_per_switch},
+          {"oversubscription", machine.oversubscription},
           {"inside", link(machine.inside)},
           {"core_GBps", machine.core_gigabytes_per_second},
           {"memory_GBps", machine.memory_gigabytes_per_second},

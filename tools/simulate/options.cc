@@ -27,6 +27,7 @@ constexpr const char* kFooter = R"(examples:
   kolo-simulate broadcast allgather --hosts 16 -b 64K -e 64M -f 16
   kolo-simulate --hosts 1024 --algorithm ring,halving_doubling -b 1M -e 1M
   kolo-simulate --hosts 8 --slow-rank 3 --slow-factor 2 --jitter 0.1 --seed 7
+  kolo-simulate --hosts 32 --hosts-per-switch 8 --oversubscription 4 -b 64M
   kolo-simulate --step trace.0.json --hosts 1,8,64,512 --ranks-per-host 8
   kolo-simulate --hosts 4 --json | jq '.rows[] | select(.best)'
   kolo-simulate --hosts 8,512 --json > s.json     # for tools/bench plot s.json --out s.svg
@@ -133,6 +134,15 @@ void add_machine(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--burst", texts.burst,
                  "bytes that a rested card lets through at once: a shaper's token bucket")
       ->transform(perf::as_bytes(0))
+      ->capture_default_str();
+  CLI::Option* const per_switch = app.add_option("--hosts-per-switch", machine.hosts_per_switch,
+                                                 "hosts joined by one switch; 0: all of them")
+                                      ->check(CLI::Range(0, kMostRanks))
+                                      ->capture_default_str();
+  app.add_option("--oversubscription", machine.oversubscription,
+                 "how many times the bandwidth of a switch's link up, and down, its hosts have")
+      ->check(perf::number_within(1, 1e6))
+      ->needs(per_switch)
       ->capture_default_str();
   app.add_option("--inside-latency", machine.inside.latency_us, "as --latency, inside a host")
       ->transform(as_microseconds())

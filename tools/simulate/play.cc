@@ -39,8 +39,10 @@ class Lane {
         burst_us_(static_cast<double>(link.burst_bytes) * us_per_byte_) {}
 
   /// When the last byte leaves of a message that is ready `now`.
-  double send(double now, std::uint64_t bytes) {
-    filled_ = std::max(now - burst_us_, filled_) + static_cast<double>(bytes) * us_per_byte_;
+  double send(double now, std::uint64_t bytes) { return pass(now, burst_us_, bytes); }
+  /// When the last byte is through of a message that has come in the `us` before `now`.
+  double pass(double now, double us, std::uint64_t bytes) {
+    filled_ = std::max(now - us, filled_) + static_cast<double>(bytes) * us_per_byte_;
     return std::max(now, filled_);
   }
   /// When the last byte is through of a message whose last byte comes `now`, the others before.
@@ -75,6 +77,20 @@ struct Host {
   double memory_free = 0;
 };
 
+struct Switch {
+  explicit Switch(const Link& link) : up(link), down(link) {}
+
+  Lane up, down;
+};
+
+std::vector<Switch> switches_of(const Machine& machine) {
+  if (!machine.has_switches()) return {};
+  const int switches = (machine.hosts + machine.hosts_per_switch - 1) / machine.hosts_per_switch;
+  const Link link = {.gigabytes_per_second = machine.across.gigabytes_per_second *
+                                             machine.hosts_per_switch / machine.oversubscription};
+  return std::vector<Switch>(static_cast<std::size_t>(switches), Switch(link));
+}
+
 /// From 0 to 1, always the same for the same numbers.
 double random_share(std::uint64_t seed, std::uint64_t rank, std::uint64_t step,
                     std::uint64_t what) {
@@ -93,7 +109,8 @@ class Player {
   Player(const Machine& machine, Symmetry symmetry)
       : machine_(machine),
         symmetry_(symmetry),
-        hosts_(static_cast<std::size_t>(played_hosts()), Host(machine.across)) {}
+        hosts_(static_cast<std::size_t>(played_hosts()), Host(machine.across)),
+        switches_(switches_of(machine)) {}
 
   Result<Played> run(const ScheduleOf& schedule_of, Widths widths);
 
@@ -101,6 +118,9 @@ class Player {
   int played_hosts() const { return symmetry_ == Symmetry::kNone ? machine_.hosts : 1; }
   Host& host_of(std::uint32_t rank) {
     return hosts_[static_cast<std::size_t>(machine_.host_of(static_cast<int>(rank)))];
+  }
+  Switch& switch_of(int rank) {
+    return switches_[static_cast<std::size_t>(machine_.switch_of(rank))];
   }
   const Program& program_of(std::uint32_t rank) const { return *ranks_[rank].code.program; }
 
@@ -121,6 +141,7 @@ class Player {
   const Machine& machine_;
   const Symmetry symmetry_;
   std::vector<Host> hosts_;
+  std::vector<Switch> switches_;  ///< empty: one switch joins all hosts
   std::vector<Rank> ranks_;
   Events events_;
   std::vector<std::pair<std::uint32_t, StepId>> finished_;  ///< whose successors are not released
@@ -269,7 +290,9 @@ Status Player::post(std::uint32_t rank, StepId step) {
   } else {
     push(left, Event::What::kLeft, rank, step, across);
   }
-  push(left + varied(link.latency_us, rank, step, 1), Event::What::kComing, to, receive, across);
+  const bool is_far = !switches_.empty() && machine_.switch_of(from) != machine_.switch_of(peer);
+  push(left + varied(link.latency_us, rank, step, 1),
+       is_far ? Event::What::kUp : Event::What::kComing, to, receive, across);
   return {};
 }
 
@@ -299,6 +322,7 @@ Result<StepId> Player::find_receive(std::uint32_t to, int from, const Program::O
 
 Status Player::handle(const Event& event) {
   const std::uint32_t rank = event.rank;
+  const Program::Op& op = program_of(rank).ops[event.step()];
   switch (event.what()) {
     case Event::What::kCore:
       ranks_[rank].busy = false;
@@ -307,9 +331,19 @@ Status Player::handle(const Event& event) {
     case Event::What::kLeft:
       finish(rank, event.step());
       break;
+    case Event::What::kUp:
+    case Event::What::kDown: {
+      const bool up = event.what() == Event::What::kUp;
+      Lane& lane = up ? switch_of(ranks_[rank].code.peers[op.peer]).up
+                      : switch_of(static_cast<int>(rank)).down;
+      const double us = static_cast<double>(op.bytes) * 1e-3 / machine_.across.gigabytes_per_second;
+      push(lane.pass(now_, us, op.bytes), up ? Event::What::kDown : Event::What::kComing, rank,
+           event.step(), true);
+      return {};
+    }
     case Event::What::kComing: {
       Lane& lane = event.across ? host_of(rank).in : ranks_[rank].in;
-      const double there = lane.take(now_, program_of(rank).ops[event.step()].bytes);
+      const double there = lane.take(now_, op.bytes);
       push(there, Event::What::kThere, rank, event.step(), event.across);
       return {};
     }

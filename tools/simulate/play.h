@@ -3,7 +3,8 @@
 //
 // A rank has one core. It sends, takes what has arrived, sums and copies, one at a time, transfers
 // first and steps that nobody waits for last, as the executor does. A message then waits for its
-// link: a host's bandwidth in each direction goes from message to message in their order. A send
+// link: a host's bandwidth in each direction goes from message to message in their order, and so
+// does that of the links between switches, which a message passes after its latency. A send
 // is done when its last byte has left, a receive when it is posted and the message has been taken.
 #pragma once
 

@@ -67,6 +67,19 @@ TEST(Play, BurstPassesAtOnceAndOnlyAfterARest) {
   EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10 + 3 * kBytesUs);
 }
 
+TEST(Play, HostsOfASwitchShareItsLinksToOtherSwitches) {
+  Machine machine = plain(8);
+  machine.oversubscription = 4;
+  EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10 + kBytesUs) << "one switch joins all";
+  machine.hosts_per_switch = 4;
+  EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10 + 4 * kBytesUs);
+  machine.oversubscription = 1;
+  EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10 + kBytesUs);
+  machine.hosts_per_switch = 5;  // one of the four messages stays below its switch
+  machine.oversubscription = 2.5;
+  EXPECT_DOUBLE_EQ(time_of_pairs(machine), 10 + 1.5 * kBytesUs);
+}
+
 TEST(Play, RanksOfAHostDoNotShareTheirLinksInsideIt) {
   Machine machine = plain(1, 4);
   machine.inside = {.latency_us = 2, .gigabytes_per_second = 1};
