@@ -322,9 +322,18 @@ Result<std::unique_ptr<StoreLobby>> find_lobby(const RendezvousMethod& way, Lobb
   StoreLobby::Options options = lobby_options(way, parts);
   if (way.meeting == Meeting::kStore) {
     auto log = std::make_unique<KeyLobbyLog>(std::shared_ptr<Store>(std::move(parts.store)));
-    const auto is_first = log->is_first(way.rank, options.me.who);
-    if (!is_first.ok() || *is_first) return std::unique_ptr<StoreLobby>();
-    return StoreLobby::find(std::move(log), std::move(options));
+    const std::string who = options.me.who;
+    const auto first = log->first(way.rank, who);
+    if (!first.ok() || *first == who) return std::unique_ptr<StoreLobby>();
+    auto lobby = StoreLobby::find(std::move(log), std::move(options));
+    if (!lobby.ok() || *lobby) return lobby;
+    // What that process has set there would be taken for this job's.
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {} ({}): the store in which the ranks are to meet has a rank {} "
+                      "already, {}: an earlier job has left it, or another job uses it. Give each "
+                      "job a store of its own; remove the file that torch's file:// names, if "
+                      "that job is over",
+                      way.rank, who, way.rank, *first);
   }
   if (way.meeting != Meeting::kFile || !FileLobbyLog::is_beside(way.path)) {
     return std::unique_ptr<StoreLobby>();

@@ -117,6 +117,6 @@ def forked():
     print(f"rank {dist.get_rank() if dist.is_initialized() else os.environ['RANK']} is done", flush=True)
 
 
-dist.init_process_group("kolo")
+dist.init_process_group("kolo", *sys.argv[2:])
 {of.__name__: of for of in (killed_in_a_collective, killed_in_backward, ended, interrupted, interrupted_as_it_fails,
                             forked)}[sys.argv[1]]()
