@@ -5,13 +5,13 @@ import torch.distributed
 
 __all__ = ["KoloArgumentError", "KoloError"]
 
-# The latest exception of code that kolo has called, until kolo's own error tells of it.
-_called_code_raised: list[Exception] = []
+# The latest exception of code that kolo has called, until kolo's own error tells of it; and its first line.
+_raised: list[tuple[Exception, str]] = []
 
 
 def note_cause(error: Exception) -> None:
-    """Code that kolo has called has raised this: it becomes the cause of the KoloError whose text has its words."""
-    _called_code_raised[:] = [error]
+    """Code that kolo has called has raised this: it becomes the cause of the KoloError whose text has its first line."""
+    _raised[:] = [(error, f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0].strip())]
 
 
 class KoloError(torch.distributed.DistBackendError):
@@ -31,10 +31,8 @@ class KoloError(torch.distributed.DistBackendError):
         super().__init__(message)
         if code is not None:
             self.code = code
-        for cause in _called_code_raised:
-            if f"{type(cause).__name__}: {cause}".split("\n", maxsplit=1)[0] in message:
-                self.__cause__ = cause
-                _called_code_raised.clear()
+        if _raised and _raised[0][1] in message:
+            self.__cause__ = _raised.pop()[0]
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return _lasting(type(self)), (str(self), self.code)

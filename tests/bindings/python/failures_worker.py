@@ -88,18 +88,17 @@ def failing_compressor():
                                          compression=Failing)
     for where, code in (("wire_type", "invalid argument"), ("compress", "invalid argument"), ("decompress", "aborted")):
         Failing.where = where
-        optimizer.zero_grad()
         try:
-            model(torch.ones(2, 3)).sum().backward()
-            optimizer.step()
+            while True:  # rank 0 may have ended its step when rank 1's decompress() raises
+                optimizer.zero_grad()
+                model(torch.ones(2, 3)).sum().backward()
+                optimizer.step()
         except hvd.KoloError as error:
             text = f"rank {hvd.rank()}: {error.code}: {error}"
             assert error.code == code, text
             assert re.search(rf"rank 1.*parameter 'optimizer0/\w+': {where}\(\) has failed: KeyError: 'mistake in {where}'$",
                              str(error)), text
             assert repr(error.__cause__) == (f"KeyError('mistake in {where}')" if hvd.rank() == 1 else "None"), text
-        else:
-            raise AssertionError(f"no error of {where}")
 
 
 def interrupted():
