@@ -29,8 +29,10 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace kolo {
 namespace {
@@ -66,6 +68,9 @@ struct Global {
   std::atomic<std::thread::id> ending = {};
   /// The process ends without a shutdown notice of this rank. Other threads may still use Global.
   std::atomic<bool> abandoned = false;
+  /// Flight recorders' files of worlds that did not fail. They may still be there: see
+  /// FlightRecorder::close().
+  std::vector<std::string> recordings = {};
   /// Ranks may be gone; a later start does not bring them back.
   bool a_job_failed = false;
   /// The parent process, in a child that was forked after a call of init(); else 0.
@@ -122,6 +127,9 @@ bool shutdown_locked(Global& g, Clock::time_point until) {
   ++g.era;
   g.a_job_failed |= g.runtime->failed();
   if (!g.runtime->shut_down(until)) return false;
+  // A world of the same processes has its file at the same path.
+  std::erase(g.recordings, g.runtime->recording());
+  if (!g.runtime->failed()) g.recordings.push_back(g.runtime->recording());
   g.runtime.reset();
   return true;
 }
@@ -154,6 +162,8 @@ bool end_in_order(Global& g, bool is_done) {
   // next world may meet at the port that rank 0's TCPStore has.
   g.options.store = nullptr;
   g.members.leave_at_exit(is_done);
+  if (is_done)
+    for (const std::string& file : g.recordings) ::unlink(file.c_str());
   return true;
 }
 

@@ -15,13 +15,15 @@ namespace {
 // The published text is "kolo 1 SECRET node1:4711". Connections prove to know SECRET and the user's
 // secret, so that no other meeting's server passes for this one's.
 constexpr std::string_view kMark = "kolo 1 ";
+// Before what refuse_by_agent() publishes.
+constexpr std::string_view kRefusal = "kolo 1 refused ";
 constexpr std::size_t kSecretBytes = 16;
 // How long to try a published address, perhaps an old one, before asking the agent again.
 constexpr std::chrono::milliseconds kOneTry(250);
 constexpr std::chrono::milliseconds kPause(20);
 // kPatience: how long to retry while something other than this meeting's server answers, until rank
 // 0 publishes another address. kSilence: how long to wait for an answer before asking the agent
-// again.
+// again, or for a place in place of a refusal, which may be of an earlier meeting.
 constexpr std::chrono::seconds kPatience(30);
 constexpr std::chrono::seconds kSilence(3);
 
@@ -91,6 +93,15 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
   for (;;) {
     const auto text = agent.get(key, deadline);
     if (!text.ok()) return nobody_published(text.error(), master, me);
+    if (text->starts_with(kRefusal)) {
+      if (!patience) patience = Deadline::after(deadline.remaining(kSilence));
+      if (patience->expired()) {
+        return KOLO_ERROR(kInvalidArgument, "rank {} ({}): rank 0 {}", me.rank, me.who,
+                          text->substr(kRefusal.size()));
+      }
+      pause_for(kOneTry, *patience);
+      continue;
+    }
     KOLO_ASSIGN(const MeetingPoint point, parse_point(*text));
     const auto slice = Deadline::after(deadline.remaining(kOneTry));
     auto connection = connect_to(point.endpoint, slice);
@@ -123,6 +134,11 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
       return Error(std::move(store).error());
     pause_for(hung_up ? kPause : kOneTry, deadline);
   }
+}
+
+Status refuse_by_agent(AgentStore& agent, const std::string& key, const Error& why,
+                       Deadline deadline) {
+  return agent.set(key, std::string(kRefusal) + why.message, deadline);
 }
 
 }  // namespace kolo

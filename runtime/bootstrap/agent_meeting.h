@@ -26,5 +26,8 @@ Result<AgentMeeting> meet_by_agent(AgentStore& agent, const Endpoint& master,
                                    const std::string& key, const Member& me,
                                    const std::string& secret,
                                    std::function<void(const std::string&)> warn, Deadline deadline);
+/// Rank 0 cannot meet: those who wait for it in meet_by_agent() get kInvalidArgument with `why`.
+Status refuse_by_agent(AgentStore& agent, const std::string& key, const Error& why,
+                       Deadline deadline);
 
 }  // namespace kolo

@@ -113,19 +113,21 @@ Result<std::optional<Fields>> KeyLobbyLog::read(std::size_t number, milliseconds
 }
 
 Result<bool> KeyLobbyLog::write(std::size_t number, const Fields& record) {
-  return set_once(record_key(number), join_fields(record));
+  std::string value = join_fields(record);
+  KOLO_ASSIGN(const std::string there, set_once(record_key(number), value));
+  return there == value;
 }
 
-Result<bool> KeyLobbyLog::is_first(int rank, const std::string& me) {
+Result<std::string> KeyLobbyLog::first(int rank, const std::string& me) {
   return set_once(fmt::format("members/rank {}", rank), me);
 }
 
-Result<bool> KeyLobbyLog::set_once(std::string_view key, std::string value) {
+Result<std::string> KeyLobbyLog::set_once(std::string_view key, const std::string& value) {
   const auto before = Deadline::Clock::now();
   KOLO_ASSIGN(const std::string there, store_->set_once(key, value));
   const auto took = std::chrono::ceil<milliseconds>(Deadline::Clock::now() - before);
   answers_within_ = std::clamp(took * kAnswerSlack, milliseconds(1), milliseconds(1000));
-  return there == value;
+  return there;
 }
 
 Result<std::unique_ptr<Store>> KeyLobbyLog::meeting(const std::string& world, const Member&,

@@ -68,9 +68,9 @@ class KeyLobbyLog final : public LobbyLog {
  public:
   explicit KeyLobbyLog(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  /// Whether `me` is the first process of its rank over this store. The error of set_once(), if the
-  /// store has none.
-  Result<bool> is_first(int rank, const std::string& me);
+  /// The first process of that rank over this store: `me`, if there was none. The error of
+  /// set_once(), if the store has none.
+  Result<std::string> first(int rank, const std::string& me);
 
   Result<std::optional<Fields>> read(std::size_t number, std::chrono::milliseconds wait) override;
   Result<bool> write(std::size_t number, const Fields& record) override;
@@ -80,7 +80,7 @@ class KeyLobbyLog final : public LobbyLog {
   std::string where() const override { return "InitOptions::store"; }
 
  private:
-  Result<bool> set_once(std::string_view key, std::string value);
+  Result<std::string> set_once(std::string_view key, const std::string& value);
 
   const std::shared_ptr<Store> store_;
   /// How long an answer of the store takes: a shorter wait would find nothing.

@@ -37,6 +37,8 @@ constexpr std::chrono::seconds kTorchTime(1);
 
 // How long rank 0 may take to inform the process that has its port.
 constexpr std::chrono::seconds kTimeToTell(1);
+// Where a store of torch.distributed has the port at which the ranks were to meet.
+constexpr const char* kKeyBesideTorch = "kolo/beside torch.distributed";
 constexpr std::size_t kLongestJob = 256;
 /// Between two attempts to join.
 constexpr std::chrono::milliseconds kPause(50);
@@ -98,6 +100,15 @@ Member describe(const RendezvousMethod& way, const std::string& secret) {
           secret.empty() ? way.job.substr(0, kLongestJob) : std::string()};
 }
 
+/// Tells the ranks that wait for this rank 0 in the store of torch.distributed that has its port,
+/// if it is one; it is another job's.
+void tell_in_torchs_store(const RendezvousMethod& way, const Error& why, Deadline deadline) {
+  auto torch = AgentStore::connect(way.endpoint, deadline);
+  if (!torch.ok()) return;
+  // Otherwise the others wait until their deadline.
+  [[maybe_unused]] const Status told = refuse_by_agent(*torch, kKeyBesideTorch, why, deadline);
+}
+
 /// Starts rank 0's server. If another rank 0 already listens there, tells it of this one. Its
 /// meeting then fails, because its ranks may belong to two jobs.
 Result<std::unique_ptr<TcpStoreServer>> serve(const RendezvousMethod& way,
@@ -116,7 +127,10 @@ Result<std::unique_ptr<TcpStoreServer>> serve(const RendezvousMethod& way,
   auto there = TcpStore::join(way.endpoint, describe(way, parts.secret), parts.secret, soon);
   // This process joined as rank 0. It stays until the other rank 0 joins and the meeting fails.
   const Error answer = there.ok() ? (*there)->get("another rank 0", soon).error() : there.error();
-  if (answer.code != ErrorCode::kInvalidArgument) return server;
+  if (answer.code != ErrorCode::kInvalidArgument) {
+    tell_in_torchs_store(way, server.error(), Deadline::after(deadline.remaining(kTorchTime)));
+    return server;
+  }
   Error error = std::move(server).error();
   error.message += fmt::format("; kolo's store there says: {}", answer.message);
   return error;
@@ -171,8 +185,8 @@ Result<AgentMeeting> meet_beside_torch(const RendezvousMethod& way, const Meetin
                                        Deadline deadline) {
   KOLO_ASSIGN(auto torch,
               AgentStore::connect(way.endpoint, Deadline::after(deadline.remaining(kTorchTime))));
-  return meet_by_agent(torch, way.endpoint, "kolo/beside torch.distributed",
-                       describe(way, parts.secret), parts.secret, parts.warn, deadline);
+  return meet_by_agent(torch, way.endpoint, kKeyBesideTorch, describe(way, parts.secret),
+                       parts.secret, parts.warn, deadline);
 }
 
 Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
@@ -208,7 +222,8 @@ Result<std::unique_ptr<Bootstrap>> meet_over_tcp(const RendezvousMethod& way,
   while (!tcp.ok() && tcp.error().code == ErrorCode::kUnsupported) {
     auto meeting = meet_beside_torch(way, parts, deadline);
     if (meeting.ok()) return over(std::move(meeting->server), std::move(meeting->store));
-    if (deadline.expired()) return std::move(meeting).error();
+    const bool is_refused = meeting.error().code == ErrorCode::kInvalidArgument;
+    if (is_refused || deadline.expired()) return std::move(meeting).error();
     tcp = join(way, parts, deadline);  // that store has ended, so rank 0 will listen there
   }
   if (!tcp.ok()) {
@@ -322,9 +337,18 @@ Result<std::unique_ptr<StoreLobby>> find_lobby(const RendezvousMethod& way, Lobb
   StoreLobby::Options options = lobby_options(way, parts);
   if (way.meeting == Meeting::kStore) {
     auto log = std::make_unique<KeyLobbyLog>(std::shared_ptr<Store>(std::move(parts.store)));
-    const auto is_first = log->is_first(way.rank, options.me.who);
-    if (!is_first.ok() || *is_first) return std::unique_ptr<StoreLobby>();
-    return StoreLobby::find(std::move(log), std::move(options));
+    const std::string who = options.me.who;
+    const auto first = log->first(way.rank, who);
+    if (!first.ok() || *first == who) return std::unique_ptr<StoreLobby>();
+    auto lobby = StoreLobby::find(std::move(log), std::move(options));
+    if (!lobby.ok() || *lobby) return lobby;
+    // What that process has set there would be taken for this job's.
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {} ({}): the store in which the ranks are to meet has a rank {} "
+                      "already, {}: an earlier job has left it, or another job uses it. Give each "
+                      "job a store of its own; remove the file that torch's file:// names, if "
+                      "that job is over",
+                      way.rank, who, way.rank, *first);
   }
   if (way.meeting != Meeting::kFile || !FileLobbyLog::is_beside(way.path)) {
     return std::unique_ptr<StoreLobby>();

@@ -70,11 +70,12 @@ Error cannot_meet(const Error& why, const Endpoint& server, const Member& me) {
 /// The server speaks first. Returns its nonce; kShutdown if it has hung up.
 Result<std::string> receive_greeting(int fd, const Endpoint& server, int rank, Deadline deadline) {
   // Something that is not a store may send anything, or wait for us to speak first.
-  const auto greeting =
-      receive_exactly(fd, kStoreHello.size() + kNonceSize,
-                      Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time())));
-  if (greeting.ok() && greeting->starts_with(kStoreHello))
-    return greeting->substr(kStoreHello.size());
+  const auto until = Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time()));
+  auto greeting = receive_exactly(fd, kStoreHello.size(), until);
+  if (greeting.ok() && *greeting == kStoreHello) {
+    greeting = receive_exactly(fd, kNonceSize, until);
+    if (greeting.ok()) return greeting;
+  }
   Error error = KOLO_ERROR(
       kMismatch,
       "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "

@@ -156,6 +156,8 @@ class Runtime {
   /// The failure that aborted this rank, if any; an orderly shutdown is not a failure.
   bool failed() const { return !failure().ok(); }
   Status failure() const;
+  /// FlightRecorder::path().
+  const std::string& recording() const { return flight_recorder_.path(); }
   /// No call of the world works any more: it has failed, or its process set was aborted.
   bool is_over() const { return failed() || groups_.world().aborted(); }
   /// Counters of a process set's negotiation. Takes the progress token for a moment.

@@ -129,7 +129,7 @@ Status FlightRecorder::make_file(const FlightOptions& options) {
                               MAP_SHARED | MAP_POPULATE, file.get(), 0);
   if (memory == MAP_FAILED) return refused(errno);
   file_ = static_cast<File*>(memory);
-  failed_last_ = false;
+  failed_alone_ = false;
   const fmt::memory_buffer text = describe(options);
   KOLO_CHECK(text.size() < kPage);
   std::memcpy(file_->description.data(), text.data(), text.size());
@@ -141,7 +141,7 @@ Status FlightRecorder::make_file(const FlightOptions& options) {
 void FlightRecorder::close(bool keep) {
   on_ = false;
   if (file_ == nullptr) return;
-  if (!keep && !failed_last_) ::unlink(path_.c_str());
+  if (!keep && !failed_alone_) ::unlink(path_.c_str());
   ::munmap(file_, sizeof(File));
   file_ = nullptr;
   descriptor_.reset();
@@ -240,7 +240,7 @@ void FlightRecorder::agreed(std::uint64_t tensor) {
 }
 
 void FlightRecorder::failed_alone(std::uint64_t record, const Tensor& tensor) {
-  failed_last_ = true;
+  failed_alone_ = true;
   if (find(file_->tensors, record) == nullptr) record = submitted(tensor);
   find(file_->tensors, record)->failed = now_;
 }
@@ -272,7 +272,6 @@ void FlightRecorder::started(std::uint64_t operation) {
 }
 
 void FlightRecorder::ended(std::uint64_t operation) {
-  failed_last_ = false;
   flight::Operation* const slot = find(file_->operations, operation);
   if (slot == nullptr) return;
   slot->ended = trace_now();

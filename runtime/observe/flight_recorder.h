@@ -83,10 +83,10 @@ class FlightRecorder {
 
   /// Makes the file. Leaves the recorder off, with a line in the log, if that is impossible.
   void open(const FlightOptions& options, const Log& log);
-  /// Ends recording. Removes the file unless `keep`, or unless what was recorded last failed: the
-  /// program may end for that.
+  /// Ends recording. Removes the file unless `keep`, or unless a tensor has failed alone: the
+  /// program may end for that, so whoever sees the process end well removes it.
   void close(bool keep);
-  /// Empty if there is no file.
+  /// The latest file, also after close(); empty if there was none.
   const std::string& path() const { return path_; }
   bool on() const { return on_; }
 
@@ -137,7 +137,7 @@ class FlightRecorder {
   Status make_file(const FlightOptions& options);
 
   bool on_ = false;
-  bool failed_last_ = false;  ///< a tensor has failed alone, and nothing has ended well since
+  bool failed_alone_ = false;  ///< a tensor has
   flight::File* file_ = nullptr;
   TraceTime now_ = 0;
   std::uint64_t names_ = 0;

@@ -77,7 +77,8 @@ class Recording:
         sets = list(self._numbered(data, "sets", SET))
         self.sets = {row[1]: row[2:4] for row in sets}
         self.calls = self._calls(data)
-        self.open = self._open_tensors(data) + self._open_slots(data, sets)
+        unagreed, self.handled = self._open_tensors(data)
+        self.open = unagreed + self._open_slots(data, sets)
         self.open.sort(key=lambda one: one.submitted)
 
     def _word(self, words, index):
@@ -85,20 +86,24 @@ class Recording:
         return known[index] if index < len(known) else f"unknown {words}"
 
     def _open_tensors(self, data):
-        """Those that were announced in full; messages; and what failed alone in the latest step."""
-        latest = {}
+        """Those that were announced in full; messages; and what failed alone in the latest step. What failed
+        alone before is a list of its own: the program went on."""
+        latest, failures = {}, {}
         for (_, submitted, agreed, size, step, failed, number, root, mode, kind, kolo_type, kolo_op, name_bytes,
              name) in self._numbered(data, "tensors", TENSOR):
             one = Open(number, self._word("modes", mode), text_of(name_bytes, name), self._word("kinds", kind),
                        self._word("types", kolo_type), self._word("ops", kolo_op), root, size, step, submitted, failed)
             latest[one.set, one.mode, one.name] = one, agreed
+            if failed:
+                failures[one.set, one.mode, one.name] = one
         ended = max((operation.ended for operation in self.operations), default=0)
         last_step = max((operation.step for operation in self.operations), default=0)
 
         def counts(one):
             return one.step >= last_step if one.step else one.failed >= ended
 
-        return [one for one, agreed in latest.values() if (counts(one) if one.failed else not agreed)]
+        return ([one for one, agreed in latest.values() if (counts(one) if one.failed else not agreed)],
+                [one for one in failures.values() if not counts(one)])
 
     def _open_slots(self, data, sets):
         names = {(row[1], row[2]): row for row in self._numbered(data, "names", NAME)}

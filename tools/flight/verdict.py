@@ -68,13 +68,13 @@ def full_text(one, holders):
     return f"{text(one)} ({one.type}{op}{root}, {one.bytes} bytes)"
 
 
-def open_by_name(recording):
-    return {(one.set, one.name): one for one in recording.open if one.mode == "negotiated"}
+def by_name(tensors):
+    return {(one.set, one.name): one for one in tensors if one.mode == "negotiated"}
 
 
-def divergence_by_name(recordings):
-    """The first tensor that ranks did not agree on: some lack it, or they differ on it."""
-    names = {rank: open_by_name(recording) for rank, recording in recordings.items()}
+def divergence_by_name(recordings, tensors):
+    """The first tensor that ranks did not agree on: some lack it, or they differ on it. `tensors`: of each rank."""
+    names = {rank: by_name(own) for rank, own in tensors.items()}
     found = sorted((one.step, recordings[rank].unix(one.submitted), key)
                    for rank, own in names.items() for key, one in own.items())
     for key in dict.fromkeys(key for _, _, key in found):
@@ -129,7 +129,7 @@ def waited_for(recordings, place):
     ranks = members(recordings, place["set"])
     if place["number"] is None:
         key = place["set"], place["name"]
-        return sorted(rank for rank in ranks if key not in open_by_name(recordings[rank]))
+        return sorted(rank for rank in ranks if key not in by_name(recordings[rank].open))
     late = []
     for rank in ranks:
         recording = recordings[rank]
@@ -206,7 +206,8 @@ def verdict(recordings, ended=None):
     first = next(iter(recordings.values()))
     sets = sorted(set().union(*(recording.sets for recording in recordings.values()), {0}))
     divergence = next(filter(None, (divergence_in_order(recordings, number) for number in sets)), None)
-    divergence = divergence or divergence_by_name(recordings)
+    divergence = divergence or divergence_by_name(recordings, {rank: r.open for rank, r in recordings.items()})
+    handled = divergence_by_name(recordings, {rank: r.handled for rank, r in recordings.items()})
     culprit, why = find_culprit(recordings, ended, divergence)
     waits = {rank: waiting_place(recording) for rank, recording in recordings.items()}
     waits = {rank: place for rank, place in waits.items() if place is not None}
@@ -222,13 +223,15 @@ def verdict(recordings, ended=None):
     result = {"job": first.job, "size": first.size, "files": {rank: r.path for rank, r in recordings.items()},
               "missing": sorted(set(range(first.size)) - set(recordings)),
               "culprit": None if culprit is None else {"rank": culprit, "why": why},
-              "divergence": divergence, "waiting": waiting, "slowest": slowest_rank(recordings),
+              "divergence": divergence, "handled": handled, "waiting": waiting, "slowest": slowest_rank(recordings),
               "done": {rank: last_done(recording) for rank, recording in recordings.items()},
               "failures": {rank: r.message for rank, r in recordings.items() if r.failed_at}}
     if culprit in recordings:
         result["culprit"] |= {"host": recordings[culprit].host, "pid": recordings[culprit].pid}
-    result["text"] = " ".join(filter(None, (culprit_text(result), place_text(result), divergence_text(result),
-                                            waiting_text(result), slowest_text(result), missing_text(result))))
+    result["text"] = " ".join(filter(None, (
+        culprit_text(result), place_text(result), divergence_text("First divergence", divergence),
+        divergence_text("A call had failed before", handled), waiting_text(result), slowest_text(result),
+        missing_text(result))))
     return result
 
 
@@ -266,8 +269,7 @@ def place_text(result):
     return f"{was} {' and '.join(place['call'] + set_text(place['set']) + order_text(place) for place in places)}." if places else ""
 
 
-def divergence_text(result):
-    divergence = result["divergence"]
+def divergence_text(lead, divergence):
     if divergence is None:
         return ""
     by_call = {}
@@ -275,13 +277,13 @@ def divergence_text(result):
         by_call.setdefault(call, []).append(rank)
     calls = "; ".join(f"{ranks_text(ranks)} {verb(ranks, 'calls', 'call')} {call}" for call, ranks in by_call.items())
     if divergence["mode"] == "in-order":
-        return f"First divergence: in-order call {divergence['number']}{set_text(divergence['set'])}: {calls}."
+        return f"{lead}: in-order call {divergence['number']}{set_text(divergence['set'])}: {calls}."
     step = f" of step {divergence['step']}" if divergence["step"] else ""
     lack = ""
     if divergence["lack"]:
         lack = f", and {ranks_text(divergence['lack'])} {verb(divergence['lack'], 'lacks', 'lack')} it"
         calls = calls.replace(" calls ", " has submitted ").replace(" call ", " have submitted ")
-    return f"First divergence: tensor '{divergence['name']}'{step}{set_text(divergence['set'])}: {calls}{lack}."
+    return f"{lead}: tensor '{divergence['name']}'{step}{set_text(divergence['set'])}: {calls}{lack}."
 
 
 def waiting_text(result):

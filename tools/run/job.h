@@ -29,6 +29,8 @@ struct JobOptions {
   Elastic* elastic = nullptr;  ///< what decides on the processes of an elastic job; null: none
   /// Called once, before the other ranks are ended: the rank that ended the job, and the exit code.
   std::function<void(int rank, int exit_code)> on_first_failure = {};
+  /// Called once, when the job begins to end.
+  std::function<void()> on_end = {};
 };
 
 class Job {

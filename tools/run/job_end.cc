@@ -103,7 +103,8 @@ void Job::take_stop(int signal) {
     first_signal_at_ = now;
     is_stopped_ = true;
     end_all(signal, 128 + signal, options_.grace.value_or(kGraceAfterSignal));
-    tell(fmt::format("got signal {}; passing it on to all ranks", signal));
+    tell(fmt::format("{} signal {}; passing it on to all ranks",
+                     signal == SIGINT ? "interrupted by" : "got", signal));
   } else if (!first_signal_at_ || now - *first_signal_at_ >= kSameSignal) {
     is_stopped_ = true;
     end_all(SIGKILL, 128 + signal, kGrace);  // asked for twice
@@ -246,6 +247,7 @@ void Job::ask_to_end(Rank& rank, int signal, seconds grace) {
 void Job::end_all(int signal, int exit_code, seconds grace) {
   if (!exit_code_) {
     exit_code_ = exit_code;
+    if (options_.on_end) options_.on_end();
     if (options_.elastic != nullptr) options_.elastic->end(exit_code);
   }
   waiting_.clear();

@@ -22,10 +22,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,8 +96,11 @@ Result<std::string> open_file_of(const std::string& text) {
   return fmt::format("/proc/self/fd/{}", file);
 }
 
-/// Starts the store, and adds its port to the plan. `patience`: see TcpStoreServer::Options.
-Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan, std::chrono::seconds patience = {}) {
+/// Starts the store, and adds its port to the plan. `warn`, `patience`: see
+/// TcpStoreServer::Options.
+Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan,
+                                              std::function<void(const std::string&)> warn,
+                                              std::chrono::seconds patience = {}) {
   TcpStoreServer::Options store;
   store.endpoint = {plan.listen_host, static_cast<std::uint16_t>(plan.listen_port)};
   store.size = plan.job.size;
@@ -106,7 +111,7 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan, std::chrono::seconds p
     store.slots = plan.hosts.front().slots;
   }
   store.secret = plan.job.secret;
-  store.warn = [](const std::string& line) { say(line); };
+  store.warn = std::move(warn);
   KOLO_ASSIGN(auto server, TcpStoreServer::start(std::move(store)));
   plan.listen_port = server->port();
   return server;
@@ -144,7 +149,7 @@ Result<int> run_foreign(const Options& options, Plan plan, const Environment& en
   // The store of an elastic job makes its worlds, so kolo-run stays beside the launcher.
   std::unique_ptr<TcpStoreServer> server;
   if (plan.job.is_elastic) {
-    KOLO_ASSIGN(server, serve(plan, plan.elastic.patience));
+    KOLO_ASSIGN(server, serve(plan, say, plan.elastic.patience));
     for (const Place& place : plan.places) server->note_start(place.process);
     tell_port(plan);
     plan.job.set.push_back("KOLO_INIT_METHOD=" + init_method_of(plan.job));
@@ -204,9 +209,14 @@ Result<int> run_job(Options options) {
   }
   block_signals();
   raise_open_files();
+  std::atomic<bool> is_ending = false;
+  options.job.on_end = [&is_ending] { is_ending = true; };
   std::unique_ptr<TcpStoreServer> server;
   if (plan.serves) {
-    KOLO_ASSIGN(server, serve(plan));
+    // Ranks that do not come then are no news.
+    KOLO_ASSIGN(server, serve(plan, [&is_ending](const std::string& line) {
+                  if (!is_ending) say(line);
+                }));
   }
   tell_port(plan);
   std::unique_ptr<Elastic> elastic;

@@ -405,6 +405,9 @@ std::variant<Options, int> parse_options(int argc, char** argv) {
   Raw raw;
   CLI::App app("Starts the ranks of a program, here and on other hosts.", "kolo-run");
   describe(app, raw);
+  app.failure_message([](const CLI::App* /*app*/, const CLI::Error& error) {
+    return fmt::format("kolo-run: {}\nkolo-run --help says what it takes\n", error.what());
+  });
   try {
     app.parse(with_long_options(app, argc, argv));
     warn_of_secret(raw.options);

@@ -103,16 +103,21 @@ void ReducedGradient::start(TensorWork work) {
 torch::Tensor ReducedGradient::compress() {
   const torch::Tensor& gradient = sent_.tensor;
   Compressor& compressor = *settings_.options.compression;
-  const auto type = compressor.wire_type(gradient.scalar_type());
-  if (sent_.absent) return torch::zeros_like(gradient, gradient.options().dtype(type));
   const auto refuse = [this](const std::string& why) {
-    raise(ErrorCode::kInvalidArgument, "parameter '" + name_ + "': compress() " + why);
+    raise(ErrorCode::kInvalidArgument, "parameter '" + name_ + "': " + why);
   };
+  const auto call = [&](const char* name, auto&& action) {
+    const std::string why = failure_of(action);
+    if (!why.empty()) refuse(std::string(name) + " has failed: " + why);
+  };
+  torch::ScalarType type = {};
+  call("wire_type()", [&] { type = compressor.wire_type(gradient.scalar_type()); });
+  if (sent_.absent) return torch::zeros_like(gradient, gradient.options().dtype(type));
   torch::Tensor wire;
-  const std::string why = failure_of([&] { wire = compressor.compress(name_, gradient); });
-  if (!why.empty()) refuse("has failed: " + why);
+  call("compress()", [&] { wire = compressor.compress(name_, gradient); });
   if (wire.sizes() != gradient.sizes() || wire.scalar_type() != type)
-    refuse("must keep the gradient's shape and return the type that wire_type() promises");
+    refuse(
+        "compress() must keep the gradient's shape and return the type that wire_type() promises");
   return wire;
 }
 

@@ -152,6 +152,8 @@ class ReducedGradient {
   torch::Tensor await(TensorWork& work) const;
   /// Undoes the compression and the weights.
   void decode(const torch::Tensor& result, torch::Tensor& gradient) const;
+  /// The compressor's. If it throws, communication is over.
+  void decompress(const torch::Tensor& wire, const torch::Tensor& gradient) const;
   /// Waits for what is under way, whatever becomes of it.
   void drop();
   [[noreturn]] void raise_touched(const char* how) const;

@@ -111,13 +111,25 @@ bool ReducedGradient::is_untouched(const torch::Tensor& gradient, bool touched,
   return gradient.defined();  // else cleared by hand
 }
 
+void ReducedGradient::decompress(const torch::Tensor& wire, const torch::Tensor& gradient) const {
+  try {
+    settings_.options.compression->decompress(name_, wire, gradient);
+  } catch (const Exception&) {
+    throw;  // the other ranks know
+  } catch (const std::exception& error) {
+    const std::string what =
+        "parameter '" + name_ + "': decompress() has failed: " + reason_of(error);
+    const std::string me = "rank " + std::to_string(rank()) + ": ";
+    abort(what);  // the other ranks have their gradient already
+    raise(ErrorCode::kAborted, me + what);
+  }
+}
+
 void ReducedGradient::decode(const torch::Tensor& result, torch::Tensor& gradient) const {
   if (result.is_sparse()) {
     gradient = result;
   } else if (settings_.options.compression) {
-    // The other ranks have theirs already.
-    abort_on_failure([&] { settings_.options.compression->decompress(name_, result, gradient); },
-                     [&] { return "parameter '" + name_ + "': decompress() has failed"; });
+    decompress(result, gradient);
   }
   if (settings_.options.weigh_by_samples) {
     if (settings_.samples.all() <= 0) {

@@ -4,6 +4,7 @@ import functools
 import operator
 import os
 import pickle
+import re
 import signal
 import sys
 import time
@@ -56,6 +57,48 @@ def expect_shutdown(loss):
         assert error.code == "shutdown" and (copy.code, str(copy)) == (error.code, str(error)), (error.code, copy)
     else:
         raise AssertionError("no error")
+
+
+def failing_compressor():
+    """Rank 1's raises in one call after the other; the last ends the job's communication."""
+    dist.destroy_process_group()
+    hvd.init()
+
+    class Failing(hvd.Compression.none):
+        where = ""
+
+        @classmethod
+        def compress(cls, tensor):
+            cls.fail("wire_type" if tensor.numel() == 1 else "compress")
+            return tensor, None
+
+        @classmethod
+        def decompress(cls, tensor, ctx):
+            cls.fail("decompress")
+            return tensor
+
+        @classmethod
+        def fail(cls, where):
+            if where == cls.where and hvd.rank() == 1:
+                raise KeyError(f"mistake in {where}")
+
+    model = torch.nn.Linear(3, 2)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters(),
+                                         compression=Failing)
+    for where, code in (("wire_type", "invalid argument"), ("compress", "invalid argument"), ("decompress", "aborted")):
+        Failing.where = where
+        try:
+            while True:  # rank 0 may have ended its step when rank 1's decompress() raises
+                optimizer.zero_grad()
+                model(torch.ones(2, 3)).sum().backward()
+                optimizer.step()
+        except hvd.KoloError as error:
+            text = f"rank {hvd.rank()}: {error.code}: {error}"
+            assert error.code == code, text
+            assert re.search(rf"rank 1.*parameter 'optimizer0/\w+': {where}\(\) has failed: KeyError: 'mistake in {where}'$",
+                             str(error)), text
+            assert repr(error.__cause__) == (f"KeyError('mistake in {where}')" if hvd.rank() == 1 else "None"), text
 
 
 def interrupted():
@@ -117,6 +160,6 @@ def forked():
     print(f"rank {dist.get_rank() if dist.is_initialized() else os.environ['RANK']} is done", flush=True)
 
 
-dist.init_process_group("kolo")
+dist.init_process_group("kolo", *sys.argv[2:])
 {of.__name__: of for of in (killed_in_a_collective, killed_in_backward, ended, interrupted, interrupted_as_it_fails,
-                            forked)}[sys.argv[1]]()
+                            failing_compressor, forked)}[sys.argv[1]]()

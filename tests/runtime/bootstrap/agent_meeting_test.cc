@@ -164,6 +164,26 @@ TEST(AgentMeeting, ARankWaitsForTheNextPlaceWhereSomethingSilentHasTheFormerOne)
   expect_to_meet_after(agent, rank_1_is_there, "");
 }
 
+TEST(AgentMeeting, WhyRankZeroCannotMeetIsTold) {
+  FakeAgent agent;
+  auto store = AgentStore::connect(agent.endpoint(), later());
+  ASSERT_TRUE(store.ok());
+  const Error why = KOLO_ERROR(kInvalidArgument, "cannot listen at here:1");
+  ASSERT_TRUE(refuse_by_agent(*store, "kolo/job/0", why, later()).ok());
+  const Status met = meet_and_leave(1, agent.endpoint());
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(met.error().message,
+              AllOf(StartsWith("rank 1 (pid "), HasSubstr("rank 0 cannot listen at here:1")));
+  // That of an earlier meeting: a place may follow.
+  const auto server = serve("rank 0", "00ff");
+  agent.set_next("kolo/job/0", place_of(*server, "00ff"));
+  RendezvousMethod way = way_of(1, agent.endpoint(), {});
+  way.size = 3;
+  const auto next = meet(way, {}, Environment(Environment::Variables{}), later());
+  EXPECT_THAT(next.error().message, HasSubstr("says 3, rank 0 says 2"));
+}
+
 TEST(AgentMeeting, ARankZeroThatPublishesNothingIsNamed) {
   FakeAgent agent;
   const Status met = meet_and_leave(1, agent.endpoint(), "", soon());

@@ -428,13 +428,16 @@ TEST_F(TcpStoreTest, WhatIsNoStoreIsToldFromOne) {
   auto listener = listen_at({"127.0.0.1", 0});
   ASSERT_TRUE(listener.ok());
   endpoint_ = {"127.0.0.1", listener->port};
+  UniqueDescriptor caller;  // which the stranger keeps
   std::thread stranger([&] {
     pollfd entry = {listener->fd.get(), POLLIN, 0};
     ASSERT_EQ(::poll(&entry, 1, 30000), 1);
-    const UniqueDescriptor fd(::accept(listener->fd.get(), nullptr, nullptr));
-    ASSERT_TRUE(send_all(fd.get(), std::string(100, 'x'), later()).ok());
+    caller.reset(::accept(listener->fd.get(), nullptr, nullptr));
+    ASSERT_TRUE(send_all(caller.get(), "SSH-2.0-OpenSSH_9.2\r\n", later()).ok());
   });
+  const auto begun = std::chrono::steady_clock::now();
   const auto store = join(0, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(20)) << "by its first words";
   stranger.join();
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.error().code, ErrorCode::kMismatch);

@@ -1,7 +1,9 @@
 // A training for the flight recorder's tests. Arguments: steps; then a fault, a rank and a step, in
 // which this rank stops before it submits anything ("stop"), aborts the job ("abort"), leaves out
-// layer.2 ("skip"), takes the loss's maximum ("maximum"), broadcasts it from itself ("root"), or
-// makes another in-order call than the others ("order"). Ends with 3 if kolo fails.
+// layer.2 ("skip"), takes the loss's maximum ("maximum"; "handled": and all ranks go on),
+// broadcasts it from itself ("root"), or makes another in-order call than the others ("order").
+// Then the status with which ranks end that kolo did not fail, and "shutdown" if they call that
+// before. Ends with 3 if kolo fails.
 #include "bindings/core/step_scope.h"
 
 #include <kolo/kolo.h>
@@ -18,6 +20,11 @@ namespace {
 
 constexpr int kLayers = 4;
 
+void take_maximum(std::vector<float>& loss, bool is_odd) {
+  kolo::allreduce(loss.data(), loss.data(), {4}, kolo::DataType::kFloat32,
+                  {.op = is_odd ? kolo::ReduceOp::kMax : kolo::ReduceOp::kSum, .name = "loss"});
+}
+
 void train(int steps, const std::string& fault, int rank, int at) {
   std::vector<std::vector<float>> layers(kLayers, std::vector<float>(8, 1.0F));
   std::vector<float> loss(4, 1.0F);
@@ -33,9 +40,13 @@ void train(int steps, const std::string& fault, int rank, int at) {
     if (step == at && fault == "root")
       kolo::broadcast(loss.data(), {4}, kolo::DataType::kFloat32, fails ? rank : 0,
                       {.name = "loss"});
-    if (step == at && fault == "maximum")
-      kolo::allreduce(loss.data(), loss.data(), {4}, kolo::DataType::kFloat32,
-                      {.op = fails ? kolo::ReduceOp::kMax : kolo::ReduceOp::kSum, .name = "loss"});
+    if (step == at && fault == "maximum") take_maximum(loss, fails);
+    if (step == at && fault == "handled") {
+      try {
+        take_maximum(loss, fails);
+      } catch (const kolo::Exception&) {
+      }
+    }
     std::vector<std::shared_ptr<kolo::Work>> works;
     for (int i = 0; i < kLayers; ++i) {
       if (fails && fault == "skip" && i == 2) continue;
@@ -55,7 +66,8 @@ int main(int argc, char** argv) {
     kolo::init(argc, argv);
     train(std::stoi(argv[1]), argc > 2 ? argv[2] : "", argc > 3 ? std::stoi(argv[3]) : -1,
           argc > 4 ? std::stoi(argv[4]) : 0);
-    return 0;
+    if (argc > 6) kolo::shutdown();
+    return argc > 5 ? std::stoi(argv[5]) : 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 3;

@@ -145,6 +145,18 @@ class Handlers(unittest.TestCase):
                 job.kill()
 
 
+    def test_an_interrupted_job_does_not_tell_of_ranks_that_have_not_come(self):
+        """Although rank 0 goes on waiting for them until it is killed."""
+        script = f"trap '' INT; echo ready; test $RANK = 0 && exec {PROGRAMS['probe']}; exec sleep 600"
+        with start("-np", "2", "--grace", "4", "sh", "-c", script, stderr=subprocess.PIPE,
+                   env=clean({"KOLO_INIT_TIMEOUT": "8"})) as job:
+            self.assertEqual([job.stdout.readline() for _ in range(2)], ["ready\n"] * 2)
+            job.send_signal(signal.SIGINT)
+            self.assertEqual(job.communicate(timeout=LIMIT),
+                             ("", "kolo-run: interrupted by signal 2; passing it on to all ranks\n"))
+            self.assertEqual(job.returncode, 130)
+
+
 class Stuck(unittest.TestCase):
     """A rank that not even SIGKILL ends, as in the kernel, on a file server that is gone: the freezer of the first
     version keeps that waiting."""

@@ -24,6 +24,10 @@ class Mistakes(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done)
         self.assertIn(words, done.stderr)
 
+    def test_nothing_to_run(self):
+        for arguments in ([], ["-np", "2"], ["--"]):
+            self.expect_refused("kolo-run: a program to run is required\nkolo-run --help says what it takes\n", *arguments)
+
     def test_host_files(self):
         for text, words in (("a\n\nb c\n", "line 3 of the host file, 'b c', is wrong at 'c': expected a host and"),
                             ("a slots = 2\n", "'a slots = 2', is wrong at 'slots'"),

@@ -1,8 +1,11 @@
 """Compression of tensors while they travel."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from kolo.errors import note_cause
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
@@ -68,6 +71,16 @@ class Compression:
 _OWN = {NoneCompressor: None, FP16Compressor: "fp16", BF16Compressor: "bf16"}
 
 
+@contextmanager
+def _causes() -> Iterator[None]:
+    """The extension passes on the text alone of what is raised."""
+    try:
+        yield
+    except Exception as error:
+        note_cause(error)
+        raise
+
+
 class _GradientCompressor:
     """A compressor of Python, as the extension calls it for gradients."""
 
@@ -75,15 +88,18 @@ class _GradientCompressor:
         self._compressor = compressor
         self._contexts: dict[str, Any] = {}
 
+    @_causes()
     def wire_type(self, dtype: torch.dtype) -> torch.dtype:
         wire: torch.Tensor = self._compressor.compress(torch.zeros(1, dtype=dtype))[0]
         return wire.dtype
 
+    @_causes()
     def compress(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
         wire: torch.Tensor
         wire, self._contexts[name] = self._compressor.compress(gradient)
         return wire
 
+    @_causes()
     def decompress(self, name: str, wire: torch.Tensor, gradient: torch.Tensor) -> None:
         if name in self._contexts:
             context = self._contexts.pop(name)
