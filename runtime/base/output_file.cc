@@ -40,6 +40,8 @@ Result<std::filesystem::path> file_at(const std::filesystem::path& path) {
     if (!kind.empty()) return no_file(path.string(), kind);
   } else if (errno == ELOOP) {
     return no_file(path.string(), "a symlink that leads back to itself");
+  } else if (!path.has_filename()) {
+    return no_file(path.string(), "no name of a file");
   }
   std::filesystem::path file = path;
   std::error_code error;

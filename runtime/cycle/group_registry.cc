@@ -55,7 +55,9 @@ Result<Group*> GroupRegistry::add(const std::vector<int>& ranks, bool may_be_ano
   for (const auto& group : groups_) {
     if (may_be_another || group->lifetime.removed || group->communicator().ranks() != ranks)
       continue;
-    return KOLO_ERROR(kInvalidArgument, "there is a process set of ranks {} already: number {}",
+    return KOLO_ERROR(kInvalidArgument,
+                      "there is a process set of ranks {} already: number {}; use that one, which "
+                      "process_sets() lists",
                       fmt::join(ranks, ", "), group->communicator().id());
   }
   if (next_id_ > Exchange::kLastSet)
@@ -112,9 +114,16 @@ std::vector<std::uint32_t> GroupRegistry::ids() const {
 }
 
 Error GroupRegistry::no_such_group(std::uint32_t id) const {
+  const int rank = world().communicator().rank();
+  if (id == 0) {
+    return KOLO_ERROR(kInvalidArgument,
+                      "rank {}: process set 0 is the world, which cannot be removed; shutdown() "
+                      "ends it",
+                      rank);
+  }
   return KOLO_ERROR(kInvalidArgument,
-                    "rank {}: there is no process set {}{}; it was never added, or was removed",
-                    world().communicator().rank(), id, id == 0 ? " to remove" : "");
+                    "rank {}: there is no process set {}; it was never added, or was removed", rank,
+                    id);
 }
 
 }  // namespace kolo

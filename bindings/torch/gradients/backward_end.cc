@@ -4,6 +4,8 @@
 #include "bindings/torch/gradients/parameter_names.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +20,21 @@ constexpr std::int32_t kDense = 1;
 constexpr std::int32_t kSparse = 65'535;  // room for 32,768 ranks of each kind
 constexpr const char* kInterrupted =
     "its backward() has ended by an exception and left this gradient out";
+
+/// The messages of ranks whose optimizers have different numbers of parameters differ in size.
+std::vector<std::int32_t> hear_cells(Round& round, std::size_t parameters) {
+  try {
+    return round.hear();
+  } catch (const OutOfStep&) {
+    throw;
+  } catch (const Exception& error) {
+    if (error.code() != ErrorCode::kMismatch) throw;
+    raise(error.code(),
+          fmt::format("{}; these shapes count parameters, of which this rank's optimizer has {}: "
+                      "add the same groups on every rank (add_param_group())",
+                      error.what(), parameters));
+  }
+}
 
 }  // namespace
 
@@ -129,7 +146,7 @@ void GradientReducer::State::hear() {
   const std::vector<std::int32_t> ranks = alike([&] {
     return wait_naming(
         round.prefix() + kReadyGradients, [&] { return names_under_way(); },
-        [&] { return round.hear(); });
+        [&] { return hear_cells(round, gradients.size()); });
   });
   const std::size_t known = ranks.size() - 1;
   bool is_alike = ranks[known] == 0;  // after a rank's synchronize() no other round follows

@@ -2,6 +2,7 @@
 #include "bindings/core/job_failure.h"
 #include "bindings/torch/gradients/ddp_agreement.h"
 #include "bindings/torch/gradients/ddp_state.h"
+#include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <fmt/format.h>
@@ -397,6 +398,7 @@ void DdpReducer::before_forward(const torch::nn::Module& module) {
                           // backward
   }
   const bool is_together = state.forwards.begin(module.is_training());
+  if (is_together) check_initialized("DistributedDataParallel");
   if (is_together && state.options.broadcast_buffers)
     receive_buffers(state.round.prefix() + "buffers/", state.buffers);
   // Within no_sync() the next forward outside detects it.

@@ -1,6 +1,7 @@
 #include "bindings/torch/gradients/gradient_groups.h"
 
 #include "bindings/core/refusals.h"
+#include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/sparse_parts.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -132,6 +133,7 @@ void GradientGroup::start_if_ready() {
     });
   }
   if (!why.empty()) {
+    check_initialized("DistributedOptimizer");
     std::vector<std::string> names;
     for (const ReducedGradient* const member : taking_part) names.push_back(member->name());
     for (auto& work : refuse_allreduces(names, why, name_, settings_.options.process_set))

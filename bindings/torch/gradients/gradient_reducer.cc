@@ -4,6 +4,7 @@
 #include "bindings/torch/gradients/agreement.h"
 #include "bindings/torch/gradients/gradient_reducer_state.h"
 #include "bindings/torch/gradients/parameter_names.h"
+#include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
 #include <fmt/format.h>
@@ -244,6 +245,7 @@ void GradientReducer::set_sample_count(std::int64_t samples) {
 
 void GradientReducer::synchronize() {
   State& state = in_world();
+  check_initialized("DistributedOptimizer");
   state.round.step().go_on();
   FirstFailure failure;
   failure.attempt([&] { state.hear(); });  // pending if backward failed at something else

@@ -7,6 +7,7 @@
 #include "bindings/torch/gradients/parameter_names.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 
+#include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/tensor_memory.h"
 
@@ -196,6 +197,7 @@ void ShardedParameters::State::take_gradients(std::size_t bucket, const torch::T
 void ShardedParameters::synchronize() {
   const torch::NoGradGuard no_grad;
   State& state = here();
+  check_initialized("ShardedOptimizer");
   state.round.step().go_on();
   const StepScope scope = state.round.step().scope();
   const auto& options = state.options;
@@ -255,6 +257,7 @@ std::vector<torch::Tensor> ShardedParameters::whole_parameters() const {
 void ShardedParameters::skip_next() { here().skip = true; }
 
 void ShardedParameters::step(const std::function<void()>& step_on_pieces) {
+  check_initialized("ShardedOptimizer");
   here().round.step().go_on();
   if (!here().may_skip()) synchronize();
   here().skip = false;
@@ -338,6 +341,7 @@ void ShardedParameters::zero_grad(torch::optim::Optimizer& mine, bool set_to_non
 }
 
 double ShardedParameters::clip_grad_norm(double max_norm, double norm_type) {
+  check_initialized("ShardedOptimizer");
   here().round.step().go_on();
   if (!here().may_skip()) synchronize();
   const torch::NoGradGuard no_grad;

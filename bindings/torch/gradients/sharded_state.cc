@@ -3,6 +3,7 @@
 #include "bindings/torch/gradients/optimizer_archive.h"
 #include "bindings/torch/gradients/sharded_parameters_state.h"
 #include "bindings/torch/tensors/archive_bytes.h"
+#include "bindings/torch/tensors/check_initialized.h"
 #include "bindings/torch/tensors/failure.h"
 #include "bindings/torch/tensors/fingerprint.h"
 #include "bindings/torch/tensors/tensor_memory.h"
@@ -98,6 +99,7 @@ std::unique_ptr<Optimizer> ShardedParameters::consolidate(const Optimizer& mine,
                                                           const Make& make, const Save& save) {
   const torch::NoGradGuard no_grad;
   State& state = here();
+  check_initialized("ShardedOptimizer");
   if (!state.options.process_set.contains(root)) {
     raise(
         ErrorCode::kInvalidArgument,

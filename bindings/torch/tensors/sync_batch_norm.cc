@@ -149,6 +149,12 @@ SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& norm_opt
     : NormImplBase(norm_options), process_set_(process_set) {}
 
 void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
+  if (!input.is_floating_point()) {
+    raise(ErrorCode::kInvalidArgument,
+          fmt::format("SyncBatchNorm of {} channels: the input is of type {}; give floating-point "
+                      "numbers, as by to(torch::kFloat32)",
+                      options.num_features(), torch::toString(input.scalar_type())));
+  }
   if (input.dim() >= 2 && input.size(1) == options.num_features()) return;
   std::ostringstream shape;
   shape << input.sizes();

@@ -3,6 +3,7 @@
 #include "bindings/torch/tensors/tensor_refusal.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <mutex>
@@ -106,8 +107,15 @@ void check_one_device(const torch::Tensor& a, const torch::Tensor& b, const std:
 void check_alike(const torch::Tensor& input, const torch::Tensor& output, const std::string& name) {
   if (!input.defined() || input.sizes() != output.sizes() ||
       input.scalar_type() != output.scalar_type()) {
+    const auto told = [](const torch::Tensor& tensor) {
+      return tensor.defined() ? fmt::format("{} [{}]", torch::toString(tensor.scalar_type()),
+                                            fmt::join(tensor.sizes(), ", "))
+                              : std::string("undefined");
+    };
     raise(ErrorCode::kInvalidArgument,
-          subject_of(name) + ": input and output differ in shape or type");
+          fmt::format("{}: the input is {}, but the output {}; give an output of the input's shape "
+                      "and type",
+                      subject_of(name), told(input), told(output)));
   }
   check_one_device(input, output, name);
 }

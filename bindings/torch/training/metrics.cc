@@ -66,7 +66,11 @@ double metric_average(double value, const std::string& name) {
 }
 
 void Meter::add(double mean, std::int64_t count) {
-  if (count <= 0) return;  // the mean of no samples is NaN
+  if (count < 0) {
+    raise(ErrorCode::kInvalidArgument,
+          "Meter::add(): a count of " + std::to_string(count) + "; a count is not negative");
+  }
+  if (count == 0) return;  // the mean of no samples is NaN
   sum_ += mean * static_cast<double>(count);
   count_ += count;
 }

@@ -14,11 +14,12 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using torch::optim::SGD;
 
+testing::Matcher<std::string> told(const char* who) {
+  return AllOf(StartsWith(std::string(who) + ": "), HasSubstr("call kolo::init() first"));
+}
+
 void expect_all_say_what_to_do() {
   torch::nn::Linear model(3, 2);
-  const auto told = [](const char* who) {
-    return AllOf(StartsWith(std::string(who) + ": "), HasSubstr("call kolo::init() first"));
-  };
   EXPECT_THAT(message_of([&] {
                 kolo::DistributedOptimizer(SGD(model->parameters(), 0.1),
                                            model->named_parameters());
@@ -42,6 +43,25 @@ void expect_all_say_what_to_do() {
   EXPECT_THAT(message_of([] { kolo::DistributedSampler(4); }), told("DistributedSampler"));
   EXPECT_THAT(message_of([] { kolo::DistributedEvalSampler(4); }), told("DistributedEvalSampler"));
   EXPECT_THAT(message_of([] { kolo::ElasticSampler(4); }), told("ElasticSampler"));
+}
+
+TEST(AfterShutdown, WhatWasMadeBeforeSaysWhatToDo) {
+  kolo::init();
+  torch::nn::Linear a(3, 2), b(3, 2), c(3, 2);
+  kolo::DistributedOptimizer optimizer(SGD(a->parameters(), 0.1), a->named_parameters());
+  kolo::ShardedOptimizer sharded(SGD(b->parameters(), 0.1), b->named_parameters());
+  kolo::DistributedDataParallel ddp(c);
+  const auto input = torch::ones({2, 3});
+  kolo::shutdown();
+  EXPECT_THAT(message_of([&] { a(input).sum().backward(); }), told("DistributedOptimizer"));
+  EXPECT_THAT(message_of([&] { optimizer.step(); }), told("DistributedOptimizer"));
+  EXPECT_THAT(message_of([&] { sharded.step(); }), told("ShardedOptimizer"));
+  EXPECT_THAT(message_of([&] { sharded.synchronize(); }), told("ShardedOptimizer"));
+  EXPECT_THAT(message_of([&] { sharded.clip_grad_norm(1); }), told("ShardedOptimizer"));
+  EXPECT_THAT(message_of([&] { sharded.consolidate(); }), told("ShardedOptimizer"));
+  EXPECT_THAT(message_of([&] { ddp.forward(input); }), told("DistributedDataParallel"));
+  ddp.eval();
+  ddp.forward(input);  // needs no communication
 }
 
 TEST(BeforeInit, WhatTrainsSaysWhatToDo) {

@@ -55,6 +55,8 @@ TEST(CheckpointFile, WhatIsNoFileIsRefusedAndStays) {
                          std::pair(link, "is a pipe; name a file"),
                          std::pair(circle, "is a symlink that leads back to itself"),
                          std::pair(folder / "", "is a folder"),
+                         std::pair(folder / "new/", "is no name of a file"),
+                         std::pair(fs::path(), "is no name of a file"),
                          std::pair(fs::path("/dev/null"), "another character device")};
   for (const auto& [path, why] : refusals) {
     const fs::file_type type = fs::symlink_status(path).type();

@@ -317,6 +317,12 @@ TEST(Misuse, OfATensorOnOneRankIsToldToAll) {
         allreduce(torch::ones({1}).expand({3, 3}));
       },
       "elements of an output of sizes [3, 3] and strides [0, 0] share memory");
+  expect(
+      [&] {
+        const auto output = torch::ones({3}, odd_one ? torch::kFloat64 : torch::kFloat32);
+        kolo::start_allreduce(torch::ones({3}), output, {.name = "t"}, false).wait();
+      },
+      "the tensor: the input is Float [3], but the output Double [3]");
 
   for (const std::string name : {"t", ""}) {
     const std::vector<torch::Tensor> group{

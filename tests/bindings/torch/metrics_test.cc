@@ -98,6 +98,7 @@ TEST(Metrics, AMeterWeighsByTheSamples) {
     }
   }
   meter.add(std::nan(""), 0);  // the loss of an empty batch
+  EXPECT_THAT(message_of([&] { meter.add(1, -2); }), HasSubstr("a count of -2"));
   EXPECT_EQ(meter.total().count, count);
   EXPECT_DOUBLE_EQ(meter.total().sum, sum);
   EXPECT_EQ(meter.local_count(), kolo::rank() * (kolo::rank() + 1));

@@ -75,6 +75,22 @@ TEST_P(OptimizerOneRank, ASparseGradientIsNamedByAll) {
   expect_steps(weights);
 }
 
+TEST_P(OptimizerOneRank, AnAddedGroupIsAnErrorUntilAllHaveIt) {
+  Weights weights = make();
+  const auto extra = torch::ones({2}, torch::requires_grad());
+  const auto add = [&] {
+    weights.optimizer.add_param_group(torch::optim::OptimizerParamGroup({extra}));
+  };
+  if (is_last()) add();
+  EXPECT_THAT(message_of([&] { weights.all().backward(); }),
+              kolo::size() == 1
+                  ? testing::Matcher<std::string>("(no error)")
+                  : HasSubstr("has " + std::to_string(is_last() ? 4 : 3) +
+                              ": add the same groups on every rank (add_param_group())"));
+  if (!is_last()) add();
+  expect_steps(weights);
+}
+
 TEST_P(OptimizerOneRank, ASparseGradientOfTheFirstPassOfTwoIsNamedByAll) {
   Weights weights = make({.backward_passes_per_step = 2});
   const auto loss = [&](bool sparse) {

@@ -238,6 +238,10 @@ TEST(SyncBatchNorm, SaysWhatIsWrong) {
   EXPECT_THAT(message_of([&] { norm(torch::ones({4})); }),
               AllOf(HasSubstr("of 3 channels"), HasSubstr("[4]")));
   EXPECT_THAT(message_of([&] { norm(torch::ones({4, 2, 1})); }), HasSubstr("[4, 2, 1]"));
+  EXPECT_THAT(message_of([&] {
+                norm(torch::ones({4, 3}, torch::kInt32));
+              }),
+              HasSubstr("the input is of type Int"));
   const auto one = torch::ones({kolo::rank() == 0 ? 1 : 0, 3});
   EXPECT_THAT(message_of([&] { norm(one); }), HasSubstr("1 values in the batches of all ranks"));
   EXPECT_EQ(norm->num_batches_tracked.item<int>(),

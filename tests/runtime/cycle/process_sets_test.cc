@@ -198,9 +198,10 @@ TEST(ProcessSets, RefuseWhatCannotBe) {
         EXPECT_THAT(refusal({0, 3}), HasSubstr("ranks [0, 3] are not all ranks; those are 0 to 2"));
         EXPECT_THAT(refusal({1, 0, 1}), HasSubstr("ranks [0, 1, 1] name a rank twice"));
         EXPECT_THAT(refusal({}), HasSubstr("a process set needs a rank"));
-        EXPECT_THAT(refusal({1, 0}), HasSubstr("a process set of ranks 0, 1 already: number 1"));
+        EXPECT_THAT(refusal({1, 0}),
+                    HasSubstr("a process set of ranks 0, 1 already: number 1; use that one"));
         EXPECT_THAT((*runtime.remove_process_set(0))->wait().error().message,
-                    HasSubstr("there is no process set 0 to remove"));
+                    HasSubstr("process set 0 is the world, which cannot be removed"));
         EXPECT_THAT(runtime.remove_process_set(7).error().message,
                     HasSubstr("there is no process set 7; it was never added, or was removed"));
 
