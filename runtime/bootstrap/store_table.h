@@ -39,8 +39,7 @@ class StoreTable {
   /// Sets "phase/rank", with the errors of set().
   Status contribute(std::string_view phase, int rank, std::string value);
   bool is_complete(std::string_view phase) const;
-  /// By rank: '1' and the value, or '0' if the rank has not contributed.
-  std::vector<std::string> contributions(std::string_view phase) const;
+  Gathered contributions(std::string_view phase) const;
 
   const std::optional<Error>& failure() const { return failure_; }
   bool has(int rank) const { return members_.count(rank) > 0; }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "runtime/bootstrap/secret.h"
+#include "runtime/bootstrap/store.h"
 
 #include <kolo/error.h>
 
@@ -19,7 +20,7 @@
 namespace kolo {
 
 /// Includes the version of this protocol.
-inline constexpr std::string_view kStoreHello = "kolo store 2\n";
+inline constexpr std::string_view kStoreHello = "kolo store 3\n";
 inline constexpr std::size_t kNonceSize = 32;
 /// Largest frames, in bytes: a stranger's hello, a rank's request, a reply with all ranks' data.
 inline constexpr std::size_t kHelloLimit = 4096;
@@ -37,9 +38,10 @@ struct Member {
 };
 
 // Requests: the first field. The comment lists the fields that follow.
-inline constexpr std::string_view kSetRequest = "set";            ///< key, value
-inline constexpr std::string_view kGetRequest = "get";            ///< key, milliseconds
-inline constexpr std::string_view kExchangeRequest = "exchange";  ///< phase, value, milliseconds
+inline constexpr std::string_view kSetRequest = "set";  ///< key, value
+inline constexpr std::string_view kGetRequest = "get";  ///< key, milliseconds
+/// Phase, value, milliseconds. The reply has runs: see to_runs().
+inline constexpr std::string_view kExchangeRequest = "exchange";
 inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, also the reply
 inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, no reply
 // Requests to the store of an elastic job (Lobby), whose clients are processes, not ranks.
@@ -80,6 +82,13 @@ std::string store_proof(std::string_view secret, std::string_view role,
 Fields error_reply(const Error& error);
 /// The fields after kOkReply, or the error that was sent. kMismatch for anything else.
 Result<Fields> parse_reply(Fields reply);
+
+/// A field for each run of ranks that gave the same: their number, and what they gave. In most
+/// exchanges all ranks give the same, and the reply, which every rank gets, must not grow with
+/// them.
+Fields to_runs(const Gathered& values);
+/// kMismatch unless the runs are those of `size` ranks.
+Result<Gathered> from_runs(const Fields& runs, std::size_t size);
 
 /// A decimal number of at most nine digits; nothing for other text.
 std::optional<int> parse_count(std::string_view text);

@@ -210,21 +210,10 @@ Result<std::string> TcpStore::get(std::string_view key, Deadline deadline) {
 
 Result<Gathered> TcpStore::exchange(std::string_view phase, int, int size, std::string value,
                                     Deadline deadline) {
-  KOLO_ASSIGN(Fields reply, request({std::string(kExchangeRequest), std::string(phase),
-                                     std::move(value), milliseconds_left(deadline)},
-                                    with_grace(deadline)));
-  if (reply.size() != static_cast<std::size_t>(size)) {
-    return KOLO_ERROR(kMismatch, "a reply for {} ranks where there are {}", reply.size(), size);
-  }
-  Gathered values;
-  for (std::string& field : reply) {
-    if (field.starts_with('1')) {
-      values.emplace_back(field.substr(1));
-    } else {
-      values.emplace_back(std::nullopt);
-    }
-  }
-  return values;
+  KOLO_ASSIGN(const Fields reply, request({std::string(kExchangeRequest), std::string(phase),
+                                           std::move(value), milliseconds_left(deadline)},
+                                          with_grace(deadline)));
+  return from_runs(reply, static_cast<std::size_t>(size));
 }
 
 Error TcpStore::give_up(Error why) {

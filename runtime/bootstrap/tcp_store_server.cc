@@ -47,10 +47,10 @@ std::optional<Member> member_of(const Fields& hello) {
 }
 
 /// The ranks that have not contributed.
-std::vector<std::size_t> missing_in(const Fields& contributions) {
+std::vector<std::size_t> missing_in(const Gathered& contributions) {
   std::vector<std::size_t> missing;
   for (std::size_t rank = 0; rank < contributions.size(); ++rank)
-    if (contributions[rank] == "0") missing.push_back(rank);
+    if (!contributions[rank]) missing.push_back(rank);
   return missing;
 }
 
@@ -404,7 +404,7 @@ std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c)
   }
   const StoreTable& table = meetings_.table(c.meeting);
   const auto all_contributions = [&] {
-    Fields fields = table.contributions(c.awaited_phase);
+    Fields fields = to_runs(table.contributions(c.awaited_phase));
     fields.insert(fields.begin(), std::string(kOkReply));
     return frame(fields);
   };
