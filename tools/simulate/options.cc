@@ -28,6 +28,7 @@ constexpr const char* kFooter = R"(examples:
   kolo-simulate --hosts 1024 --algorithm ring,halving_doubling -b 1M -e 1M
   kolo-simulate --hosts 8 --slow-rank 3 --slow-factor 2 --jitter 0.1 --seed 7
   kolo-simulate --step trace.0.json --hosts 1,8,64,512 --ranks-per-host 8
+  kolo-simulate --start-up --hosts 1,64,4096 --ranks-per-host 8
   kolo-simulate --hosts 4 --json | jq '.rows[] | select(.best)'
   kolo-simulate --hosts 8,512 --json > s.json     # for tools/bench plot s.json --out s.svg
 
@@ -50,12 +51,18 @@ how long the rank computed. They are fused by kolo's rules and all-reduced one
 operation after the other, each after an agreement of all ranks. exposed: what
 of that comes after the last gradient. efficiency: compute / (compute + exposed).
 
+--start-up plays from the launcher's start until init() has returned on all
+ranks, part by part as init() logs them (KOLO_LOG_LEVEL=info). Every part ends
+with its last rank. sent: bytes of the store's answers. Times of cores are those
+of one virtual machine.
+
 The output of --json is one object: machine, and rows[]: hosts, ranks,
 collective, algorithm, size, played (B), time_us, busbw_GBps, of_best, price_us
 (null: none), chosen, best, steps, symmetry; or error instead of what follows
 size. With --step: profile (gradients, bytes, compute_us), and rows[]: hosts,
 ranks, operations, agreement_us, communication_us, exposed_us, step_us,
-efficiency; or error.
+efficiency; or error. With --start-up: rows[]: hosts, ranks, total_us, and
+parts[]: name, us, store_us, sent (B).
 
 exit status: 0; 1 where something could not be played; 2 after wrong options.)";
 
@@ -190,6 +197,13 @@ void add_calls(CLI::App& app, Texts& texts, Options& options) {
                  "a training step, of a rank's timeline (KOLO_TIMELINE), instead of collectives")
       ->check(CLI::ExistingFile)
       ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm");
+  const auto start_up =
+      app.add_flag("--start-up", options.start_up, "start-up, instead of collectives")
+          ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm", "--step");
+  app.add_option("--cores", options.cores, "of each host, for --start-up; 0: one for each rank")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str()
+      ->needs(start_up);
   app.add_flag("--json", options.json, "print JSON");
 }
 
