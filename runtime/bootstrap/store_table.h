@@ -42,6 +42,7 @@ class StoreTable {
   Gathered contributions(std::string_view phase) const;
 
   const std::optional<Error>& failure() const { return failure_; }
+  int size() const { return size_; }
   bool has(int rank) const { return members_.count(rank) > 0; }
   bool is_empty() const { return members_.empty(); }
   /// Whether a rank has left in an orderly way: then all ranks have met.

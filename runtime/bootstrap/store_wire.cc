@@ -2,6 +2,7 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/socket.h"
 
 #include <algorithm>
 #include <charconv>
@@ -15,11 +16,20 @@ namespace {
 constexpr char kGiven = ' ';
 }  // namespace
 
-std::string to_frame(const Fields& fields) {
-  const std::string body = join_fields(fields);
+std::string to_frame(const Fields& fields) { return to_frame_of(join_fields(fields)); }
+
+std::string to_frame_of(std::string_view body) {
   const auto length = static_cast<std::uint32_t>(body.size());
   std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
   return frame += body;
+}
+
+Result<std::string> receive_body(int fd, std::size_t limit, Deadline deadline) {
+  std::uint32_t length = 0;
+  KOLO_ASSIGN(const std::string header, receive_exactly(fd, sizeof length, deadline));
+  std::memcpy(&length, header.data(), sizeof length);
+  if (length > limit) return KOLO_ERROR(kMismatch, "a reply of {} bytes", length);
+  return receive_exactly(fd, length, deadline);
 }
 
 Result<Fields> parse_body(std::string_view body) {

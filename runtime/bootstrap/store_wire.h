@@ -40,7 +40,8 @@ struct Member {
 // Requests: the first field. The comment lists the fields that follow.
 inline constexpr std::string_view kSetRequest = "set";  ///< key, value
 inline constexpr std::string_view kGetRequest = "get";  ///< key, milliseconds
-/// Phase, value, milliseconds. The reply has runs: see to_runs().
+/// Phase, value, milliseconds, and from kRelayRanks ranks on the port of a Relay, at which this
+/// rank listens. The reply has runs: see to_runs(); or it is kRelayReply.
 inline constexpr std::string_view kExchangeRequest = "exchange";
 inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, also the reply
 inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, no reply
@@ -62,12 +63,19 @@ inline constexpr std::string_view kNodeRequest = "node";
 inline constexpr std::string_view kEndedRequest = "ended";
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
+/// A RelayPlace: the parent, its host (empty: the store's), its port, the token, the number of
+/// children. With port 0 the reply itself follows.
+inline constexpr std::string_view kRelayReply = "relay";
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.
 inline constexpr std::string_view kErrorReply = "error";
 
 using Fields = std::vector<std::string>;
 
 std::string to_frame(const Fields& fields);
+/// The frame of a body, which to_frame() would make of the fields.
+std::string to_frame_of(std::string_view body);
+/// The body of a frame of at most `limit` bytes.
+Result<std::string> receive_body(int fd, std::size_t limit, Deadline deadline);
 /// Parses what follows a frame's length. kMismatch without at least one field.
 Result<Fields> parse_body(std::string_view body);
 /// Takes the first frame off `buffer`; nothing while the frame is incomplete. kMismatch if it is

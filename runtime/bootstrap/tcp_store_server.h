@@ -131,6 +131,10 @@ class TcpStoreServer {
   /// Ranks that give up, the one judged first in front.
   std::vector<Connection*> giving_up();
   void answer_waiting();
+  /// Answers exchanges whose answer is long by Relay.
+  void relay_answers();
+  void relay(const std::shared_ptr<const std::string>& answer,
+             const std::vector<Connection*>& ranks);
   /// What a process of an elastic job asks for; `is_new`: see kWorldRequest.
   void await_world(Connection& connection, bool is_new);
   /// Opens the next world's meeting, if it can be made now.
