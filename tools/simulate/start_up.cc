@@ -1,5 +1,6 @@
 #include "tools/simulate/start_up.h"
 
+#include "runtime/bootstrap/relay.h"
 #include "transport/transport.h"
 
 #include <algorithm>
@@ -44,7 +45,8 @@ class StartUp {
         costs_(costs),
         cores_(cores > 0 ? cores : machine.ranks_per_host),
         hosts_(static_cast<std::size_t>(machine.hosts), Cores(cores_)),
-        now_(static_cast<std::size_t>(machine.ranks())) {}
+        now_(static_cast<std::size_t>(machine.ranks())),
+        cards_(static_cast<std::size_t>(machine.hosts)) {}
 
   std::vector<StartUpPart> play() {
     launch();
@@ -147,16 +149,42 @@ class StartUp {
     request(costs_.serve / 2, [](const int*, const int*) {});
     const std::uint64_t answer =
         differs ? (bytes + kPerValue) * static_cast<std::uint64_t>(ranks()) : bytes;
+    const bool relays =
+        ranks() >= kRelayRanks && answer * static_cast<std::uint64_t>(ranks()) >= kRelayBytes;
     for (int rank = 0; rank < ranks(); ++rank) {
-      work_on_store(store_, costs_.serve / 2 + costs_.send * static_cast<double>(answer));
-      sent_ += answer;
+      const std::uint64_t sent = relays && rank > 0 ? kShort : answer;
+      work_on_store(store_, costs_.serve / 2 + costs_.send * static_cast<double>(sent) +
+                                (relays ? costs_.place : 0));
+      sent_ += sent;
       now(rank) = store_;
-      if (machine_.host_of(rank) == 0) continue;
-      card_ = std::max(card_, store_) +
-              static_cast<double>(answer) * 1e-3 / machine_.across.gigabytes_per_second;
-      now(rank) = card_ + latency_to(rank);
+      if (machine_.host_of(rank) != 0)
+        now(rank) = sent_by_card_of(0, store_, sent) + latency_to(rank);
     }
+    if (relays) relay(answer);
     compute(costs_.scan * ranks() + costs_.receive * static_cast<double>(answer));
+  }
+
+  /// When a host's card has sent what it gets at `ready`.
+  double sent_by_card_of(int host, double ready, std::uint64_t bytes) {
+    double& card = cards_[static_cast<std::size_t>(host)];
+    card = std::max(card, ready) +
+           static_cast<double>(bytes) * 1e-3 / machine_.across.gigabytes_per_second;
+    return card;
+  }
+
+  /// Each rank passes an answer on to its children, one after the other: see Relay.
+  void relay(std::uint64_t bytes) {
+    const int degree = static_cast<int>(kRelayDegree);
+    for (int child = 1; child < ranks(); ++child) {
+      const int parent = (child - 1) / degree;
+      const int host = machine_.host_of(parent);
+      const double ready = std::max(now(parent), now(child));
+      now(parent) =
+          cores_of(parent).run(ready, costs_.pass + costs_.send * static_cast<double>(bytes));
+      now(child) = now(parent);
+      if (machine_.host_of(child) != host)
+        now(child) = sent_by_card_of(host, now(parent), bytes) + machine_.across.latency_us;
+    }
   }
 
   void open_windows() {
@@ -196,9 +224,9 @@ class StartUp {
   const StartUpCosts& costs_;
   const int cores_;
   std::vector<Cores> hosts_;
-  std::vector<double> now_;  ///< by rank: when it goes on
-  double store_ = 0;         ///< when the store's thread is free
-  double card_ = 0;          ///< when the card of the store's host is
+  std::vector<double> now_;    ///< by rank: when it goes on
+  double store_ = 0;           ///< when the store's thread is free
+  std::vector<double> cards_;  ///< by host: when its card has sent all
   std::vector<StartUpPart> parts_;
   double part_began_ = 0;
   double store_us_ = 0;

@@ -21,17 +21,19 @@ struct StartUpCosts {
   double describe = 6'000;  ///< itself: its host, its cores
   double window = 2'000;    ///< making its window
   // A rank, for each rank to which it makes a way at once.
-  double inside = 60;   ///< of its host: the way, and mapping the window
-  double across = 150;  ///< of another host
+  double inside = 60;   ///< the way to one of its host, and mapping the window
+  double across = 150;  ///< the way to one of another host
   // A rank, in each exchange, and for each rank of the world.
   double request = 30;
   double scan = 0.05;     ///< what that rank said
   double decode = 7;      ///< what that rank tells of itself: the handshake, tables, links
   double receive = 3e-4;  ///< a byte of an answer
-  // The store, which is one thread.
+  // The store, which is one thread, and ranks that pass its answers on.
   double meet = 22;      ///< a rank that connects and proves what it knows
   double serve = 10;     ///< a request and its answer
-  double send = 1.8e-4;  ///< a byte of an answer
+  double send = 1.8e-4;  ///< a byte of an answer, by whoever sends it
+  double place = 15;     ///< telling a rank from which one it gets an answer
+  double pass = 100;     ///< passing an answer on to a rank, without its bytes
   double poll = 0.05;    ///< each time it wakes, for each connection
   /// Rank 0, for each rank that connects to tell it of its end.
   double hear = 100;
