@@ -3,7 +3,7 @@
 // or refuses the client, and proves that it knows the secret, too. If the client's proof is wrong,
 // the server proves that it knows the meeting's own secret, if there is one. Then requests and
 // replies alternate: frames of a length and fields (runtime/base/blob.h), in the host's byte order.
-// Pure.
+// Pure, but for receive_body().
 #pragma once
 
 #include "runtime/bootstrap/secret.h"

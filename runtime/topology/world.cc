@@ -56,7 +56,8 @@ bool parse_range(std::string_view text, std::vector<int>& numbers) {
   int step = 0;
   if (!parse_number(text.substr(0, dash), first) ||
       !parse_number(text.substr(dash + 1, slash - dash - 1), last) ||
-      !parse_number(text.substr(slash + 1), step) || first > last || last >= kMost || step < 1)
+      !parse_number(text.substr(slash + 1), step) || first > last || last >= kMost || step < 1 ||
+      step >= kMost)
     return false;
   for (int number = first; number <= last; number += step) numbers.push_back(number);
   return true;

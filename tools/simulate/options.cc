@@ -197,14 +197,19 @@ void add_calls(CLI::App& app, Texts& texts, Options& options) {
                  "a training step, of a rank's timeline (KOLO_TIMELINE), instead of collectives")
       ->check(CLI::ExistingFile)
       ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm");
+  app.add_flag("--json", options.json, "print JSON");
+}
+
+void add_start_up(CLI::App& app, Options& options) {
   const auto start_up =
       app.add_flag("--start-up", options.start_up, "start-up, instead of collectives")
-          ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm", "--step");
+          ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm", "--step")
+          ->excludes("--burst", "--inside-bandwidth", "--core", "--memory", "--window")
+          ->excludes("--slow-rank", "--slow-factor", "--jitter", "--seed");
   app.add_option("--cores", options.cores, "of each host, for --start-up; 0: one for each rank")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str()
       ->needs(start_up);
-  app.add_flag("--json", options.json, "print JSON");
 }
 
 void refuse(const Options& options, const Texts& texts) {
@@ -247,6 +252,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   app.set_version_flag("--version", "kolo " + version());
   add_calls(app, texts, options);
   add_machine(app, texts, options);
+  add_start_up(app, options);
   try {
     app.parse(argc, argv);
     for (const std::string& name : texts.algorithms)
