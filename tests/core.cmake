@@ -31,6 +31,7 @@ kolo_add_test(bootstrap_tests LABELS inprocess SOURCES
   runtime/bootstrap/store_lobby_test.cc
   runtime/bootstrap/store_wire_test.cc
   runtime/bootstrap/tcp_store_test.cc
+  runtime/bootstrap/relay_test.cc
   runtime/bootstrap/rendezvous_method_test.cc
   runtime/topology/core_matching_test.cc
   runtime/topology/cpu_limit_test.cc

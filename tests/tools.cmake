@@ -198,6 +198,7 @@ set_tests_properties(gpu_check PROPERTIES TIMEOUT 120 LABELS "tools")
 kolo_add_test(simulate_tests LABELS inprocess COMPUTES SOURCES
   tools/simulate/collective_test.cc
   tools/simulate/play_test.cc
+  tools/simulate/start_up_test.cc
   tools/simulate/training_step_test.cc
   support/trace_file.cc
   LIBRARIES kolo_simulate_objects)
@@ -205,6 +206,11 @@ add_test(NAME simulate_json COMMAND sh -c "\"$0\" --hosts 2,4 --json | python3 -
   $<TARGET_FILE:kolo-simulate>)
 set_tests_properties(simulate_json PROPERTIES TIMEOUT 60 LABELS "tools"
   PASS_REGULAR_EXPRESSION "\"algorithm\": \"double_tree\"")
+add_test(NAME simulate_start_up COMMAND sh -c
+  "\"$0\" --start-up --hosts 1,64 --ranks-per-host 8 --cores 4 --json | python3 -m json.tool"
+  $<TARGET_FILE:kolo-simulate>)
+set_tests_properties(simulate_start_up PROPERTIES TIMEOUT 60 LABELS "tools"
+  PASS_REGULAR_EXPRESSION "\"name\": \"handshake\"")
 # What programs say of arguments that cannot be meant.
 add_test(NAME refusals COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/refusals_test
   --build ${PROJECT_BINARY_DIR})

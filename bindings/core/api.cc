@@ -207,7 +207,8 @@ Result<std::unique_ptr<Transport>> open_transport(const Environment& environment
 /// `invalid`: the error of `config`, if any.
 Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousMethod& way,
                                          const InitOptions& options, const Environment& environment,
-                                         Config config, Log log, const Status& invalid) {
+                                         Config config, Log log, const Status& invalid,
+                                         StartUpTimes times) {
   auto opened = open_transport(environment, config, invalid);
   if (!opened.ok()) {
     refuse_handshake(bootstrap, describe_this_process(config.host_id), opened.error(),
@@ -215,6 +216,7 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
     return std::move(opened).error();
   }
   auto transport = *std::move(opened);
+  times.ended("network");
   const DeviceWish wish{.knob = config.device, .option = options.device};
   const auto open_accelerator_of = [wish, way](const World& world, std::string& reason) {
     return open_device(wish, way, world, reason);
@@ -233,7 +235,8 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
                                  .agreed = agreed_options(options, way, world_splits().size()),
                                  .open_accelerator = open_accelerator_of,
                                  .open_nccl = open_library,
-                                 .measures_exchange = true}));
+                                 .measures_exchange = true,
+                                 .times = std::move(times)}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
 
@@ -269,6 +272,7 @@ Result<std::string> secret_of(const Config& config, const Regroup* regroup) {
 Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bool joins,
                                        const Regroup* regroup) {
   ++g.starts;
+  StartUpTimes times;
   const Environment environment = Environment::of_process();
   // Other ranks get the error of an invalid configuration, if this rank can reach them.
   Status invalid;
@@ -305,12 +309,13 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   if (options.store) meeting.store = adapt_store(options.store, options.group_name);
   auto bootstrap = meet(way, std::move(meeting), environment, Deadline::after(timeout));
   if (!bootstrap.ok()) return reason_or(std::move(bootstrap).error());
+  times.ended("meeting");
   Bootstrap& method = **bootstrap;
   g.membership = {way.meeting == Meeting::kElastic || lobby != nullptr, method.generation()};
   if (g.membership.is_elastic) g.bootstraps.clear();  // those of earlier worlds have no end to come
   g.bootstraps.push_back(*std::move(bootstrap));
-  auto runtime =
-      connect(method, way, options, environment, std::move(config), std::move(log), invalid);
+  auto runtime = connect(method, way, options, environment, std::move(config), std::move(log),
+                         invalid, std::move(times));
   if (!runtime.ok()) runtime = method.give_up(std::move(runtime).error());
   // Registered after MPI_Init() and the first CUDA call, so that their exit handlers run after
   // ours.

@@ -26,8 +26,10 @@ Status read(const std::string& blob, void* to, std::size_t bytes) {
   return {};
 }
 
+/// Only rank 0's clock is read.
 template <class Value>
-std::string to_blob(const Value& value) {
+std::string to_blob(const Value& value, int rank) {
+  if (rank != 0) return {};
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
@@ -40,12 +42,13 @@ Result<ClockOffset> exchange_clock(Bootstrap& bootstrap, bool same_clock, Deadli
   Stamps sent_by_0{};
   for (std::size_t i = 0; i < kRounds; ++i) {
     sent[i] = now();
-    KOLO_ASSIGN(const auto blobs,
-                bootstrap.exchange(fmt::format("clock {}", i), to_blob(sent[i]), deadline));
+    KOLO_ASSIGN(const auto blobs, bootstrap.exchange(fmt::format("clock {}", i),
+                                                     to_blob(sent[i], bootstrap.rank()), deadline));
     received[i] = now();
     KOLO_TRY(read(blobs.front(), &sent_by_0[i], sizeof sent_by_0[i]));
   }
-  KOLO_ASSIGN(const auto blobs, bootstrap.exchange("clocks", to_blob(received), deadline));
+  KOLO_ASSIGN(const auto blobs,
+              bootstrap.exchange("clocks", to_blob(received, bootstrap.rank()), deadline));
   Stamps received_by_0{};
   KOLO_TRY(read(blobs.front(), received_by_0.data(), sizeof received_by_0));
 

@@ -12,8 +12,8 @@
 
 namespace kolo {
 
-/// Raised whenever control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 8;
+/// Raised whenever the handshake, control messages, tags or schedules change.
+inline constexpr std::uint32_t kWireVersion = 9;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;

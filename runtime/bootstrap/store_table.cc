@@ -93,11 +93,11 @@ bool StoreTable::is_complete(std::string_view phase) const {
   return count != contributed_.end() && count->second == size_;
 }
 
-std::vector<std::string> StoreTable::contributions(std::string_view phase) const {
-  std::vector<std::string> values;
+Gathered StoreTable::contributions(std::string_view phase) const {
+  Gathered values;
   for (int rank = 0; rank < size_; ++rank) {
     const std::string* const value = find(fmt::format("{}/{}", phase, rank));
-    values.push_back(value != nullptr ? "1" + *value : "0");
+    values.push_back(value != nullptr ? std::optional(*value) : std::nullopt);
   }
   return values;
 }

@@ -39,10 +39,10 @@ class StoreTable {
   /// Sets "phase/rank", with the errors of set().
   Status contribute(std::string_view phase, int rank, std::string value);
   bool is_complete(std::string_view phase) const;
-  /// By rank: '1' and the value, or '0' if the rank has not contributed.
-  std::vector<std::string> contributions(std::string_view phase) const;
+  Gathered contributions(std::string_view phase) const;
 
   const std::optional<Error>& failure() const { return failure_; }
+  int size() const { return size_; }
   bool has(int rank) const { return members_.count(rank) > 0; }
   bool is_empty() const { return members_.empty(); }
   /// Whether a rank has left in an orderly way: then all ranks have met.

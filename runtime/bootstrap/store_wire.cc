@@ -2,19 +2,34 @@
 
 #include "runtime/base/blob.h"
 #include "runtime/base/check.h"
+#include "runtime/bootstrap/socket.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
 namespace kolo {
+namespace {
+/// Between the number of a run and its value.
+constexpr char kGiven = ' ';
+}  // namespace
 
-std::string to_frame(const Fields& fields) {
-  const std::string body = join_fields(fields);
+std::string to_frame(const Fields& fields) { return to_frame_of(join_fields(fields)); }
+
+std::string to_frame_of(std::string_view body) {
   const auto length = static_cast<std::uint32_t>(body.size());
   std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
   return frame += body;
+}
+
+Result<std::string> receive_body(int fd, std::size_t limit, Deadline deadline) {
+  std::uint32_t length = 0;
+  KOLO_ASSIGN(const std::string header, receive_exactly(fd, sizeof length, deadline));
+  std::memcpy(&length, header.data(), sizeof length);
+  if (length > limit) return KOLO_ERROR(kMismatch, "a reply of {} bytes", length);
+  return receive_exactly(fd, length, deadline);
 }
 
 Result<Fields> parse_body(std::string_view body) {
@@ -62,6 +77,31 @@ Result<Fields> parse_reply(Fields reply) {
     }
   }
   return KOLO_ERROR(kMismatch, "a reply that is not kolo's");
+}
+
+Fields to_runs(const Gathered& values) {
+  Fields runs;
+  for (auto run = values.begin(); run != values.end();) {
+    const auto end = std::find_if(run, values.end(), [&](const auto& v) { return v != *run; });
+    runs.push_back(std::to_string(end - run) + (*run ? kGiven + **run : std::string()));
+    run = end;
+  }
+  return runs;
+}
+
+Result<Gathered> from_runs(const Fields& runs, std::size_t size) {
+  Gathered values;
+  for (const std::string& run : runs) {
+    const std::size_t end = std::min(run.find(kGiven), run.size());
+    const auto count = parse_count(std::string_view(run).substr(0, end));
+    if (!count || static_cast<std::size_t>(*count) > size - values.size())
+      return KOLO_ERROR(kMismatch, "a reply of {} runs that are not those of {} ranks", runs.size(),
+                        size);
+    values.insert(values.end(), static_cast<std::size_t>(*count),
+                  end < run.size() ? std::optional(run.substr(end + 1)) : std::nullopt);
+  }
+  if (values.size() == size) return values;
+  return KOLO_ERROR(kMismatch, "a reply for {} ranks where there are {}", values.size(), size);
 }
 
 std::optional<int> parse_count(std::string_view text) {

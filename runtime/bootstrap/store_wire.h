@@ -3,10 +3,11 @@
 // or refuses the client, and proves that it knows the secret, too. If the client's proof is wrong,
 // the server proves that it knows the meeting's own secret, if there is one. Then requests and
 // replies alternate: frames of a length and fields (runtime/base/blob.h), in the host's byte order.
-// Pure.
+// Pure, but for receive_body().
 #pragma once
 
 #include "runtime/bootstrap/secret.h"
+#include "runtime/bootstrap/store.h"
 
 #include <kolo/error.h>
 
@@ -19,7 +20,7 @@
 namespace kolo {
 
 /// Includes the version of this protocol.
-inline constexpr std::string_view kStoreHello = "kolo store 2\n";
+inline constexpr std::string_view kStoreHello = "kolo store 3\n";
 inline constexpr std::size_t kNonceSize = 32;
 /// Largest frames, in bytes: a stranger's hello, a rank's request, a reply with all ranks' data.
 inline constexpr std::size_t kHelloLimit = 4096;
@@ -37,9 +38,11 @@ struct Member {
 };
 
 // Requests: the first field. The comment lists the fields that follow.
-inline constexpr std::string_view kSetRequest = "set";            ///< key, value
-inline constexpr std::string_view kGetRequest = "get";            ///< key, milliseconds
-inline constexpr std::string_view kExchangeRequest = "exchange";  ///< phase, value, milliseconds
+inline constexpr std::string_view kSetRequest = "set";  ///< key, value
+inline constexpr std::string_view kGetRequest = "get";  ///< key, milliseconds
+/// Phase, value, milliseconds, and from kRelayRanks ranks on the port of a Relay, at which this
+/// rank listens. The reply has runs: see to_runs(); or it is kRelayReply.
+inline constexpr std::string_view kExchangeRequest = "exchange";
 inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, also the reply
 inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, no reply
 // Requests to the store of an elastic job (Lobby), whose clients are processes, not ranks.
@@ -60,12 +63,19 @@ inline constexpr std::string_view kNodeRequest = "node";
 inline constexpr std::string_view kEndedRequest = "ended";
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
+/// A RelayPlace: the parent, its host (empty: the store's), its port, the token, the number of
+/// children. With port 0 the reply itself follows.
+inline constexpr std::string_view kRelayReply = "relay";
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.
 inline constexpr std::string_view kErrorReply = "error";
 
 using Fields = std::vector<std::string>;
 
 std::string to_frame(const Fields& fields);
+/// The frame of a body, which to_frame() would make of the fields.
+std::string to_frame_of(std::string_view body);
+/// The body of a frame of at most `limit` bytes.
+Result<std::string> receive_body(int fd, std::size_t limit, Deadline deadline);
 /// Parses what follows a frame's length. kMismatch without at least one field.
 Result<Fields> parse_body(std::string_view body);
 /// Takes the first frame off `buffer`; nothing while the frame is incomplete. kMismatch if it is
@@ -80,6 +90,13 @@ std::string store_proof(std::string_view secret, std::string_view role,
 Fields error_reply(const Error& error);
 /// The fields after kOkReply, or the error that was sent. kMismatch for anything else.
 Result<Fields> parse_reply(Fields reply);
+
+/// A field for each run of ranks that gave the same: their number, and what they gave. In most
+/// exchanges all ranks give the same, and the reply, which every rank gets, must not grow with
+/// them.
+Fields to_runs(const Gathered& values);
+/// kMismatch unless the runs are those of `size` ranks.
+Result<Gathered> from_runs(const Fields& runs, std::size_t size);
 
 /// A decimal number of at most nine digits; nothing for other text.
 std::optional<int> parse_count(std::string_view text);

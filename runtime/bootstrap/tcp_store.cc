@@ -137,12 +137,14 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
   [[maybe_unused]] const Status sent =
       send_all(fd_.get(), to_frame(hello), Deadline::after(kAtOnce));
   // The other side has proved nothing yet, hence the small limit.
-  auto answer = receive_reply(Deadline::after(kAtOnce), kHelloLimit);
-  if (!answer.ok()) {
-    Error error = no_answer(answer.error());
-    if (has_hung_up(answer)) error.code = ErrorCode::kShutdown;
+  const auto body = receive_body(fd_.get(), kHelloLimit, Deadline::after(kAtOnce));
+  if (!body.ok()) {
+    Error error = no_answer(body.error());
+    if (has_hung_up(body)) error.code = ErrorCode::kShutdown;
     return error;
   }
+  auto answer = parse_body(*body);
+  if (!answer.ok()) return no_answer(answer.error());
   const auto ends_with = [&](const std::string& secret, std::string_view role) {
     return answer->size() > 1 && equal_in_constant_time(answer->back(), proof(secret, role));
   };
@@ -209,23 +211,49 @@ Result<std::string> TcpStore::get(std::string_view key, Deadline deadline) {
   return std::move(reply[0]);
 }
 
-Result<Gathered> TcpStore::exchange(std::string_view phase, int, int size, std::string value,
+Result<Gathered> TcpStore::exchange(std::string_view phase, int rank, int size, std::string value,
                                     Deadline deadline) {
-  KOLO_ASSIGN(Fields reply, request({std::string(kExchangeRequest), std::string(phase),
-                                     std::move(value), milliseconds_left(deadline)},
-                                    with_grace(deadline)));
-  if (reply.size() != static_cast<std::size_t>(size)) {
-    return KOLO_ERROR(kMismatch, "a reply for {} ranks where there are {}", reply.size(), size);
+  Fields fields = {std::string(kExchangeRequest), std::string(phase), std::move(value),
+                   milliseconds_left(deadline)};
+  std::optional<Relay> relay;
+  if (size >= kRelayRanks) {
+    KOLO_ASSIGN(relay, Relay::open());
+    fields.push_back(std::to_string(relay->port()));
   }
-  Gathered values;
-  for (std::string& field : reply) {
-    if (field.starts_with('1')) {
-      values.emplace_back(field.substr(1));
-    } else {
-      values.emplace_back(std::nullopt);
-    }
+  KOLO_ASSIGN(Fields reply, ask(fields, with_grace(deadline)));
+  if (relay && reply[0] == kRelayReply) {
+    KOLO_ASSIGN(reply, relayed(*relay, reply, rank, deadline));
   }
-  return values;
+  KOLO_ASSIGN(const Fields runs, parse_reply(std::move(reply)));
+  return from_runs(runs, static_cast<std::size_t>(size));
+}
+
+Result<Fields> TcpStore::relayed(const Relay& relay, const Fields& reply, int rank,
+                                 Deadline deadline) {
+  KOLO_ASSIGN(const RelayPlace place, place_of(reply));
+  auto body = place.from.port == 0 ? receive_body(fd_.get(), kReplyLimit, with_grace(deadline))
+                                   : Relay::fetch(place, deadline);
+  if (!body.ok()) {
+    Error why = std::move(body).error();
+    why.message = fmt::format("rank {}: {}", rank, why.message);
+    return why;
+  }
+  relay.pass_on(place, *body, deadline);
+  return parse_body(*body);
+}
+
+Result<RelayPlace> TcpStore::place_of(const Fields& reply) const {
+  const bool is_whole = reply.size() == 6;
+  const auto parent = is_whole ? parse_count(reply[1]) : std::nullopt;
+  const auto port = is_whole ? parse_count(reply[3]) : std::nullopt;
+  const auto children = is_whole ? parse_count(reply[5]) : std::nullopt;
+  if (!parent || !port || !children || *port > UINT16_MAX)
+    return KOLO_ERROR(kMismatch, "a reply that is no place among ranks");
+  return RelayPlace{
+      .parent = *parent,
+      .from = {reply[2].empty() ? server_.host : reply[2], static_cast<std::uint16_t>(*port)},
+      .token = reply[4],
+      .children = *children};
 }
 
 Error TcpStore::give_up(Error why) {
@@ -255,13 +283,18 @@ void TcpStore::fail(Deadline deadline) {
 }
 
 Result<Fields> TcpStore::request(const Fields& fields, Deadline deadline) {
+  KOLO_ASSIGN(Fields reply, ask(fields, deadline));
+  return parse_reply(std::move(reply));
+}
+
+Result<Fields> TcpStore::ask(const Fields& fields, Deadline deadline) {
   if (!fd_) return KOLO_ERROR(kShutdown, "this rank has left the store at {}", to_text(server_));
   Status done = send_all(fd_.get(), to_frame(fields), deadline);
   // A refusal may wait there although the server has closed the connection.
   if (done.ok() || done.error().code == ErrorCode::kPeerLost) {
-    auto reply = receive_reply(deadline, kReplyLimit);
-    if (reply.ok()) return parse_reply(*std::move(reply));
-    done = std::move(reply).error();
+    const auto body = receive_body(fd_.get(), kReplyLimit, deadline);
+    if (body.ok()) return parse_body(*body);
+    done = body.error();
   }
   return no_answer(done.error());
 }
@@ -273,15 +306,6 @@ Error TcpStore::no_answer(const Error& why) const {
                   "which serves it, has ended",
                   to_text(server_), why.message),
       why.file, why.line};
-}
-
-Result<Fields> TcpStore::receive_reply(Deadline deadline, std::size_t limit) {
-  std::uint32_t length = 0;
-  KOLO_ASSIGN(const std::string header, receive_exactly(fd_.get(), sizeof length, deadline));
-  std::memcpy(&length, header.data(), sizeof length);
-  if (length > limit) return KOLO_ERROR(kMismatch, "a reply of {} bytes", length);
-  KOLO_ASSIGN(const std::string body, receive_exactly(fd_.get(), length, deadline));
-  return parse_body(body);
 }
 
 }  // namespace kolo

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/base/unique_handle.h"
+#include "runtime/bootstrap/relay.h"
 #include "runtime/bootstrap/socket.h"
 #include "runtime/bootstrap/store.h"
 #include "runtime/bootstrap/store_wire.h"
@@ -59,7 +60,8 @@ class TcpStore final : public Store {
   /// kPeerLost, here and below: the server or another rank is gone.
   Status set(std::string_view key, std::string value) override;
   Result<std::string> get(std::string_view key, Deadline deadline) override;
-  /// One request, whatever the number of ranks.
+  /// One request, whatever the number of ranks. A long answer passes through other ranks: see
+  /// Relay.
   Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
                             Deadline deadline) override;
   /// If rank 0 or the launcher is gone, that is the meeting's first failure.
@@ -75,9 +77,12 @@ class TcpStore final : public Store {
   TcpStore(Endpoint server, UniqueDescriptor fd) : server_(std::move(server)), fd_(std::move(fd)) {}
   Status introduce(const Introduction& introduction, Deadline deadline, bool& is_the_meeting);
   Result<Fields> request(const Fields& fields, Deadline deadline);
+  /// A request's reply, of whatever kind.
+  Result<Fields> ask(const Fields& fields, Deadline deadline);
+  /// The reply in place of `reply`, a kRelayReply.
+  Result<Fields> relayed(const Relay& relay, const Fields& reply, int rank, Deadline deadline);
+  Result<RelayPlace> place_of(const Fields& reply) const;
   Error no_answer(const Error& why) const;
-  /// A reply of at most `limit` bytes.
-  Result<Fields> receive_reply(Deadline deadline, std::size_t limit);
 
   const Endpoint server_;
   UniqueDescriptor fd_;

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/open_files.h"
 #include "runtime/base/own_thread.h"
+#include "runtime/bootstrap/relay.h"
 #include "runtime/bootstrap/tcp_store_connection.h"
 
 #include <fcntl.h>
@@ -47,10 +48,10 @@ std::optional<Member> member_of(const Fields& hello) {
 }
 
 /// The ranks that have not contributed.
-std::vector<std::size_t> missing_in(const Fields& contributions) {
+std::vector<std::size_t> missing_in(const Gathered& contributions) {
   std::vector<std::size_t> missing;
   for (std::size_t rank = 0; rank < contributions.size(); ++rank)
-    if (contributions[rank] == "0") missing.push_back(rank);
+    if (!contributions[rank]) missing.push_back(rank);
   return missing;
 }
 
@@ -301,7 +302,8 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     return {};
   }
   if (is(request, kGetRequest, 3)) return wait(connection.awaited_key, request[1], request[2]);
-  if (is(request, kExchangeRequest, 4)) {
+  if (is(request, kExchangeRequest, 4) || is(request, kExchangeRequest, 5)) {
+    connection.relay_port = request.size() == 5 ? parse_count(request[4]).value_or(0) : 0;
     KOLO_TRY(table.contribute(request[1], *connection.rank, std::move(request[2])));
     KOLO_TRY(wait(connection.awaited_phase, request[1], request[3]));
     connection.silence = warns_after(connection.deadline);
@@ -385,12 +387,54 @@ void TcpStoreServer::answer_waiting() {
   note_departures();
   convene();
   send_to_nodes();
+  relay_answers();
   for (Connection& c : connections_) {
     if (!c.waits() || c.closed) continue;
     if (const auto reply = reply_to(c)) {
       c.send(reply);
       c.stop_waiting();
     }
+  }
+}
+
+void TcpStoreServer::relay_answers() {
+  std::map<std::pair<int, std::string>, std::vector<Connection*>> complete;
+  for (Connection& c : connections_)
+    if (c.relay_port != 0 && !c.awaited_phase.empty() && !c.closed &&
+        meetings_.table(c.meeting).is_complete(c.awaited_phase))
+      complete[{c.meeting, c.awaited_phase}].push_back(&c);
+  for (const auto& [exchange, ranks] : complete) {
+    const Connection& first = *ranks.front();
+    if (ranks.size() != static_cast<std::size_t>(meetings_.table(exchange.first).size())) continue;
+    const auto answer = reply_to(first);
+    if (answer->size() * ranks.size() < kRelayBytes) continue;
+    relay(answer, ranks);
+  }
+}
+
+void TcpStoreServer::relay(const std::shared_ptr<const std::string>& answer,
+                           const std::vector<Connection*>& ranks) {
+  const auto token = random_bytes(kNonceSize);
+  if (!token.ok()) return;         // each rank gets the answer from here
+  std::vector<std::string> hosts;  // where those listen that have children
+  for (std::size_t i = 0; i * kRelayDegree + 1 < ranks.size(); ++i) {
+    const auto there = remote_address(ranks[i]->fd.get());
+    const auto here = local_address(ranks[i]->fd.get());
+    // Such an address means nothing on another host.
+    if (!there.ok() || !here.ok() || there->find('%') != there->npos) return;
+    const bool is_here = *there == *here || is_loopback({*there, 0});
+    hosts.push_back(is_here ? "" : *there);
+  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const std::size_t parent = i == 0 ? 0 : (i - 1) / kRelayDegree;
+    const std::size_t child = std::min(i * kRelayDegree + 1, ranks.size());
+    const std::size_t children = std::min(kRelayDegree, ranks.size() - child);
+    const int port = i == 0 ? 0 : ranks[parent]->relay_port;
+    ranks[i]->send(
+        to_frame({std::string(kRelayReply), std::to_string(*ranks[parent]->rank), hosts[parent],
+                  std::to_string(port), *token, std::to_string(children)}));
+    if (i == 0) ranks[i]->send(answer);
+    ranks[i]->stop_waiting();
   }
 }
 
@@ -404,7 +448,7 @@ std::shared_ptr<const std::string> TcpStoreServer::reply_to(const Connection& c)
   }
   const StoreTable& table = meetings_.table(c.meeting);
   const auto all_contributions = [&] {
-    Fields fields = table.contributions(c.awaited_phase);
+    Fields fields = to_runs(table.contributions(c.awaited_phase));
     fields.insert(fields.begin(), std::string(kOkReply));
     return frame(fields);
   };

@@ -1,6 +1,7 @@
 // TcpStoreServer: where ranks meet over TCP. Owned by kolo-run, or by rank 0 during init. Its own
 // thread serves all connections. It drops strangers, garbage and silent connections, which harm
-// nobody, and never executes anything that it receives.
+// nobody, and never executes anything that it receives. It has a method for each kind of request and
+// each event of a connection.
 #pragma once
 
 #include "runtime/base/waker.h"
@@ -131,6 +132,10 @@ class TcpStoreServer {
   /// Ranks that give up, the one judged first in front.
   std::vector<Connection*> giving_up();
   void answer_waiting();
+  /// Answers exchanges whose answer is long by Relay.
+  void relay_answers();
+  void relay(const std::shared_ptr<const std::string>& answer,
+             const std::vector<Connection*>& ranks);
   /// What a process of an elastic job asks for; `is_new`: see kWorldRequest.
   void await_world(Connection& connection, bool is_new);
   /// Opens the next world's meeting, if it can be made now.

@@ -61,6 +61,7 @@ Runtime::Runtime(World world, RuntimeParts parts, std::unique_ptr<Timeline> time
       services_{*transport_, device_.quickest(), window_,    devices_,
                 arena_,      schedules_,         *timeline_, flight_recorder_},
       groups_(std::move(world), services_, waker_, nccl_, config_, log_),
+      start_up_(std::move(parts.times)),
       cycle_(groups_, services_, links_, config_, log_),
       driver_(std::make_shared<Driver>(cycle_, groups_, *transport_, waker_, *timeline_,
                                        this->world().has_core_for_each_rank())) {}
@@ -91,6 +92,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   KOLO_ASSIGN(std::vector<Handshake> all,
               exchange_handshake(bootstrap, std::move(mine), Deadline::after(timeout)));
 
+  parts.times.ended("handshake");
   std::vector<RankInfo> infos;
   for (Handshake& handshake : all) infos.push_back(std::move(handshake.info));
   World world(bootstrap.rank(), std::move(infos));
@@ -115,7 +117,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     runtime->cycle_.open_link();
     runtime->driver_->start();
     if (measures) KOLO_TRY(runtime->choose_exchange(bootstrap, Deadline::after(timeout)));
+    runtime->start_up_.ended("ways");
     KOLO_TRY(runtime->compare_clocks(bootstrap, clock_of_0));
+    runtime->start_up_.ended("clocks");
     runtime->driver_->with_token([&] { runtime->timeline_->start(runtime->timeline_origin_); });
     return {};
   };
@@ -134,10 +138,12 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
   };
   KOLO_TRY(transport_->connect(world().rank(), std::move(peers), cycle_,
                                groups_.world().communicator().abort(), deadline()));
+  start_up_.ended("connections");
   const HostWindow::Sizes sizes{.slots = static_cast<std::size_t>(config_.shared_memory),
                                 .arena = static_cast<std::size_t>(config_.arena)};
   KOLO_TRY(window_.open(bootstrap, *transport_, world(), sizes, log_, deadline()));
   groups_.open_control_segments(exchange_use(config_.algorithm));
+  start_up_.ended("windows");
   std::string reason = "none was asked for";
   std::unique_ptr<Accelerator> accelerator;
   if (open) {
@@ -150,7 +156,10 @@ Status Runtime::connect(Bootstrap& bootstrap, std::vector<Peer> peers,
                                       .arena = static_cast<std::size_t>(config_.device_arena)};
   KOLO_TRY(devices_.open(bootstrap, std::move(accelerator), std::move(reason), world(), window_,
                          of_device, {*transport_, config_.gpudirect}, log_, deadline()));
-  return learn_links(bootstrap, deadline());
+  start_up_.ended("devices");
+  KOLO_TRY(learn_links(bootstrap, deadline()));
+  start_up_.ended("links");
+  return {};
 }
 
 // The other ranks hear the reason before they see this rank's links break. Those in init ask the
@@ -283,6 +292,7 @@ void Runtime::log_start(const Bootstrap& bootstrap) const {
   if (world.rank() == 0) {
     log_.info("kolo {}: bootstrap {}, transport {}", KOLO_VERSION, bootstrap.description(),
               transport_->description());
+    log_.info("init took {}", start_up_.text());
     if (!devices_.network().description.empty())
       log_.info("device memory to other hosts: {}", devices_.network().description);
     const auto log_link = [&](std::string_view where, const LinkCost& link) {

@@ -12,6 +12,7 @@
 #include "runtime/memory/device_window.h"
 #include "runtime/memory/host_window.h"
 #include "runtime/observe/flight_recorder.h"
+#include "runtime/observe/start_up_times.h"
 #include "runtime/observe/timeline.h"
 #include "runtime/planning/exchange_fit.h"
 #include "runtime/submission/finite_check.h"
@@ -51,6 +52,8 @@ struct RuntimeParts {
   std::function<Result<std::shared_ptr<NcclApi>>()> open_nccl = {};
   /// Measure which way all-reduces inside the host are fastest; else constants choose.
   bool measures_exchange = false;
+  /// What init has done before Runtime::start().
+  StartUpTimes times = {};
 };
 
 class Runtime {
@@ -235,6 +238,7 @@ class Runtime {
     std::string algorithm;
   };
   std::optional<Chosen> chosen_;
+  StartUpTimes start_up_;
   std::string rendezvous_;
   Cycle cycle_;
   std::shared_ptr<Driver> driver_;

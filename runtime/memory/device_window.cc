@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -198,14 +199,12 @@ bool DeviceWindow::note_devices(const World& world, const std::vector<Offer>& of
   for (int rank = 0; rank < world.size(); ++rank)
     host_has_devices |=
         world.same_host(rank, world.rank()) && !offers[static_cast<std::size_t>(rank)].uuid.empty();
-  // Without devices the table is not used, and a large world saves the time.
+  // The lowest rank that has the device. Only a rank whose host has devices asks the table.
+  std::map<std::pair<int, std::string>, int> lowest;
   for (int rank = 0; host_has_devices && rank < world.size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
-    int lowest = 0;
-    while (!world.same_host(lowest, rank) ||
-           offers[static_cast<std::size_t>(lowest)].uuid != offers[index].uuid)
-      ++lowest;
-    device_of_[index] = lowest;
+    const auto device = std::pair(world.layout().host_of(rank), offers[index].uuid);
+    device_of_[index] = lowest.emplace(device, rank).first->second;
   }
   return host_has_devices;
 }

@@ -5,6 +5,7 @@
 #include "runtime/topology/cpu_limit.h"
 #include "runtime/topology/host.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,24 @@ bool parse_number(std::string_view text, int& number) {
   return error == std::errc() && rest == text.data() + text.size();
 }
 
+/// Appends the numbers of "4-10/2": 4, 6, 8, 10.
+bool parse_range(std::string_view text, std::vector<int>& numbers) {
+  constexpr int kMost = 1 << 16;
+  const std::size_t dash = text.find('-');
+  const std::size_t slash = text.find('/');
+  if (dash == text.npos || slash == text.npos || dash > slash) return false;
+  int first = 0;
+  int last = 0;
+  int step = 0;
+  if (!parse_number(text.substr(0, dash), first) ||
+      !parse_number(text.substr(dash + 1, slash - dash - 1), last) ||
+      !parse_number(text.substr(slash + 1), step) || first > last || last >= kMost || step < 1 ||
+      step >= kMost)
+    return false;
+  for (int number = first; number <= last; number += step) numbers.push_back(number);
+  return true;
+}
+
 }  // namespace
 
 std::string RankInfo::serialize() const {
@@ -54,7 +73,13 @@ std::string RankInfo::serialize() const {
                                      std::to_string(numa_node),
                                      cpu_group,
                                      std::to_string(cpu_cores)};
-  for (const int core : cores) fields.push_back(std::to_string(core));
+  for (std::size_t i = 0; i < cores.size();) {
+    const int step = i + 1 < cores.size() ? std::max(cores[i + 1] - cores[i], 1) : 1;
+    std::size_t end = i + 1;
+    while (end < cores.size() && cores[end] == cores[end - 1] + step) ++end;
+    fields.push_back(fmt::format("{}-{}/{}", cores[i], cores[end - 1], step));
+    i = end;
+  }
   return join_fields(fields);
 }
 
@@ -71,7 +96,7 @@ bool parse_rank_info(const std::string& bytes, RankInfo& info) {
   parsed.cpu_group = std::move(fields[5]);
   if (!parse_number(fields[6], parsed.cpu_cores)) return false;
   for (std::size_t i = kFirstCore; i < fields.size(); ++i) {
-    if (!parse_number(fields[i], parsed.cores.emplace_back())) return false;
+    if (!parse_range(fields[i], parsed.cores)) return false;
   }
   info = std::move(parsed);
   return true;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -36,19 +35,20 @@ struct Pair {
 
 /// The first two ranks that share a host, or that do not.
 std::optional<Pair> find_pair(const World& world, bool same_host) {
-  for (int second = 1; second < world.size(); ++second)
-    for (int first = 0; first < second; ++first)
-      if (world.same_host(first, second) == same_host) return Pair{first, second};
+  const HostLayout& layout = world.layout();
+  for (int second = 1; second < world.size(); ++second) {
+    const int first = same_host ? layout.members(layout.host_of(second)).front() : 0;
+    if (first < second && world.same_host(first, second) == same_host) return Pair{first, second};
+  }
   return std::nullopt;
 }
 
 /// The ranks of each host, or the first ranks of all hosts, their second ranks, …: circles in which
 /// each rank sends one message at a time. Circles of one rank are left out.
 std::vector<std::vector<int>> circles_of(const World& world, bool same_host) {
-  std::map<std::string, std::vector<int>> hosts;
-  for (int rank = 0; rank < world.size(); ++rank) hosts[world.info(rank).host_id].push_back(rank);
   std::vector<std::vector<int>> circles;
-  for (const auto& [host, ranks] : hosts) {
+  for (int host = 0; host < world.layout().hosts(); ++host) {
+    const std::vector<int>& ranks = world.layout().members(host);
     if (same_host) circles.push_back(ranks);
     for (std::size_t i = 0; !same_host && i < ranks.size(); ++i) {
       circles.resize(std::max(circles.size(), i + 1));

@@ -3,6 +3,7 @@
 #include "tools/perf/problem.h"
 #include "tools/simulate/collective.h"
 #include "tools/simulate/options.h"
+#include "tools/simulate/start_up.h"
 #include "tools/simulate/training_step.h"
 
 #include <fmt/format.h>
@@ -207,6 +208,38 @@ int run_step(const Options& options) {
   return whole ? 0 : 1;
 }
 
+int run_start_up(const Options& options) {
+  nlohmann::json report = {{"machine", to_json(options.machine)},
+                           {"rows", nlohmann::json::array()}};
+  for (const int hosts : options.hosts) {
+    Machine machine = options.machine;
+    machine.hosts = hosts;
+    nlohmann::json parts = nlohmann::json::array();
+    double total = 0;
+    for (const StartUpPart& part : start_up_of(machine, options.cores)) {
+      total += part.us;
+      parts.push_back({{"name", part.name},
+                       {"us", part.us},
+                       {"store_us", part.store_us},
+                       {"sent", part.bytes}});
+    }
+    if (!options.json) {
+      fmt::print("{} hosts, {} ranks: {:.1f} ms\n", hosts, machine.ranks(), total * 1e-3);
+      fmt::print("{:>12} {:>12} {:>12} {:>16}\n", "part", "ms", "store_ms", "sent");
+      for (const auto& part : parts)
+        fmt::print("{:>12} {:>12.1f} {:>12.1f} {:>16}\n", part["name"].get<std::string>(),
+                   part["us"].get<double>() * 1e-3, part["store_us"].get<double>() * 1e-3,
+                   part["sent"].get<std::uint64_t>());
+    }
+    report["rows"].push_back({{"hosts", hosts},
+                              {"ranks", machine.ranks()},
+                              {"total_us", total},
+                              {"parts", std::move(parts)}});
+  }
+  if (options.json) fmt::print("{}\n", report.dump(2));
+  return 0;
+}
+
 int run(const Options& options) {
   nlohmann::json report = {{"machine", to_json(options.machine)},
                            {"rows", nlohmann::json::array()}};
@@ -240,5 +273,6 @@ int main(int argc, char** argv) {
   if (!options) return exit_code;
   const rlimit limit = {kMostMemory, kMostMemory};
   setrlimit(RLIMIT_AS, &limit);
+  if (options->start_up) return run_start_up(*options);
   return options->step ? run_step(*options) : run(*options);
 }

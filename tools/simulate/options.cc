@@ -29,6 +29,7 @@ constexpr const char* kFooter = R"(examples:
   kolo-simulate --hosts 8 --slow-rank 3 --slow-factor 2 --jitter 0.1 --seed 7
   kolo-simulate --hosts 32 --hosts-per-switch 8 --oversubscription 4 -b 64M
   kolo-simulate --step trace.0.json --hosts 1,8,64,512 --ranks-per-host 8
+  kolo-simulate --start-up --hosts 1,64,4096 --ranks-per-host 8
   kolo-simulate --hosts 4 --json | jq '.rows[] | select(.best)'
   kolo-simulate --hosts 8,512 --json > s.json     # for tools/bench plot s.json --out s.svg
 
@@ -51,12 +52,18 @@ how long the rank computed. They are fused by kolo's rules and all-reduced one
 operation after the other, each after an agreement of all ranks. exposed: what
 of that comes after the last gradient. efficiency: compute / (compute + exposed).
 
+--start-up plays from the launcher's start until init() has returned on all
+ranks, part by part as init() logs them (KOLO_LOG_LEVEL=info). Every part ends
+with its last rank. sent: bytes of the store's answers. Times of cores are those
+of one virtual machine.
+
 The output of --json is one object: machine, and rows[]: hosts, ranks,
 collective, algorithm, size, played (B), time_us, busbw_GBps, of_best, price_us
 (null: none), chosen, best, steps, symmetry; or error instead of what follows
 size. With --step: profile (gradients, bytes, compute_us), and rows[]: hosts,
 ranks, operations, agreement_us, communication_us, exposed_us, step_us,
-efficiency; or error.
+efficiency; or error. With --start-up: rows[]: hosts, ranks, total_us, and
+parts[]: name, us, store_us, sent (B).
 
 exit status: 0; 1 where something could not be played; 2 after wrong options.)";
 
@@ -203,6 +210,19 @@ void add_calls(CLI::App& app, Texts& texts, Options& options) {
   app.add_flag("--json", options.json, "print JSON");
 }
 
+void add_start_up(CLI::App& app, Options& options) {
+  const auto start_up =
+      app.add_flag("--start-up", options.start_up, "start-up, instead of collectives")
+          ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm", "--step")
+          ->excludes("--burst", "--inside-bandwidth", "--core", "--memory", "--window")
+          ->excludes("--hosts-per-switch", "--oversubscription")
+          ->excludes("--slow-rank", "--slow-factor", "--jitter", "--seed");
+  app.add_option("--cores", options.cores, "of each host, for --start-up; 0: one for each rank")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str()
+      ->needs(start_up);
+}
+
 void refuse(const Options& options, const Texts& texts) {
   if (texts.min_bytes > texts.max_bytes)
     throw CLI::ValidationError("-b", "is above -e: there is no such size");
@@ -243,6 +263,7 @@ std::optional<Options> parse(int argc, char** argv, int* exit_code) {
   app.set_version_flag("--version", "kolo " + version());
   add_calls(app, texts, options);
   add_machine(app, texts, options);
+  add_start_up(app, options);
   try {
     app.parse(argc, argv);
     for (const std::string& name : texts.algorithms)

@@ -19,6 +19,8 @@ struct Options {
   DataType type = DataType::kFloat32;
   std::vector<Algorithm> algorithms;  ///< empty: all that apply
   std::optional<std::string> step;    ///< a timeline whose step is played, in place of collectives
+  bool start_up = false;              ///< instead of collectives
+  int cores = 0;                      ///< see start_up_of()
   bool json = false;
 };
 

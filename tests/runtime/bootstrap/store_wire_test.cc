@@ -31,6 +31,20 @@ TEST(StoreWire, FramesComeWholeOrNotAtAll) {
   EXPECT_TRUE(buffer.empty());
 }
 
+TEST(StoreWire, EqualValuesTravelOnce) {
+  EXPECT_EQ(to_runs(Gathered(32768, "")).size(), 1u);
+  const Gathered values = {"a", "a", "", std::nullopt, std::nullopt, " 7 b", "a"};
+  const Fields runs = to_runs(values);
+  EXPECT_EQ(runs.size(), 5u);
+  const auto back = from_runs(runs, values.size());
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(*back, values);
+  EXPECT_FALSE(from_runs(runs, values.size() - 1).ok());
+  EXPECT_FALSE(from_runs(runs, values.size() + 1).ok());
+  for (const char* run : {"", "x", "-1 a", "999999999 a"})
+    EXPECT_FALSE(from_runs({run}, 1).ok()) << run;
+}
+
 TEST(StoreWire, WhatIsTooLongOrNoFrameIsRefused) {
   std::string frame = to_frame({"a"});
   EXPECT_FALSE(take_frame(frame, 4).ok());

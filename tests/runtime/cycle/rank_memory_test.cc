@@ -1,6 +1,6 @@
 // What a rank of a world of 32,768 keeps in memory for all the others: each part is made as init
 // makes it, without the others, and the heap is compared before and after. The printed table is
-// that of docs/scale.md.
+// that of docs/scale.md; its times are StartUpCosts::decode of kolo-simulate.
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/cycle/cycle.h"
@@ -15,6 +15,7 @@
 #include <malloc.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <numeric>
@@ -67,9 +68,12 @@ class EchoingBootstrap final : public Bootstrap {
   }
 };
 
-void report(const char* part, std::size_t bytes) {
-  std::printf("%-40s %6.1f MiB, %5.0f bytes for each of %d ranks\n", part,
-              static_cast<double>(bytes) / kMiB, static_cast<double>(bytes) / kRanks, kRanks);
+/// A part, which began at `begin`, is there.
+void report(const char* part, std::size_t bytes, std::chrono::steady_clock::time_point begin) {
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  std::printf("%-40s %6.1f MiB, %5.0f bytes for each of %d ranks, %.1f ms\n", part,
+              static_cast<double>(bytes) / kMiB, static_cast<double>(bytes) / kRanks, kRanks,
+              took.count());
 }
 
 std::size_t peak_of_process() {
@@ -90,11 +94,12 @@ TEST(RankMemory, AHandshakeOfManyRanksTakesLittleAtOnce) {
   mine.settings = Config().agreed_settings();
   mine.info = info_of(kRank);
   const std::size_t before = peak_of_process();
+  const auto began = std::chrono::steady_clock::now();
   const auto all = exchange_handshake(bootstrap, std::move(mine), Deadline::after(100s));
   const std::size_t peak = peak_of_process() - before;
   ASSERT_TRUE(all.ok()) << all.error().message;
   ASSERT_EQ(all->size(), static_cast<std::size_t>(kRanks));
-  report("init: the handshake, at its peak", peak);
+  report("init: the handshake, at its peak", peak, began);
   EXPECT_LT(peak, 64 * kMiB);
 }
 
@@ -115,25 +120,28 @@ TEST(RankMemory, ARankKeepsLittleForEachOther) {
   const LinkCosts links;
 
   std::size_t begin = heap_bytes();
+  auto began = std::chrono::steady_clock::now();
   World world = world_of_many();
   const std::size_t of_world = heap_bytes() - begin;
-  report("who is where", of_world);
+  report("who is where", of_world, began);
 
   begin = heap_bytes();
+  began = std::chrono::steady_clock::now();
   GroupRegistry groups(std::move(world), services, waker, nccl, config, log);
   Cycle cycle(groups, services, links, config, log);
   const std::size_t of_cycle = heap_bytes() - begin;
-  report("the cycle: groups, tree, health", of_cycle);
+  report("the cycle: groups, tree, health", of_cycle, began);
 
   auto network = ucx();
   ASSERT_TRUE(network.ok()) << network.error().message;
   begin = heap_bytes();
+  began = std::chrono::steady_clock::now();
   std::vector<Peer> peers(kRanks, {(*network)->address(), /*same_host=*/false});
   const Abort abort;
   ASSERT_TRUE(
       (*network)->connect(kRank, std::move(peers), cycle, abort, Deadline::after(100s)).ok());
   const std::size_t of_links = heap_bytes() - begin;
-  report("links of UCX that carry nothing yet", of_links);
+  report("links of UCX that carry nothing yet", of_links, began);
   std::printf("an address has %zu bytes\n", (*network)->address().size());
 
   EXPECT_LT(of_world + of_cycle + of_links, 32 * kMiB);

@@ -135,13 +135,26 @@ TEST(RankInfo, ComesBackAsItWas) {
   EXPECT_EQ(back.cpu_cores, 5);
 }
 
+// Every rank gets it from every other.
+TEST(RankInfo, ManyCoresTakeFewBytes) {
+  for (const int step : {1, 2}) {
+    RankInfo info;
+    for (int core = 0; core < 192; core += step) info.cores.push_back(core);
+    EXPECT_LT(info.serialize().size(), RankInfo().serialize().size() + 20);
+    info.cores.insert(info.cores.end(), {500, 501, 510, 7});
+    RankInfo back;
+    ASSERT_TRUE(parse_rank_info(info.serialize(), back));
+    EXPECT_EQ(back.cores, info.cores);
+  }
+}
+
 TEST(RankInfo, RefusesOtherBytesAndLeavesTheTargetAlone) {
   const std::string good = RankInfo{"host", "name", 4711, "boot/1", {3}}.serialize();
   RankInfo info;
   info.hostname = "untouched";
   EXPECT_FALSE(parse_rank_info("", info));
   EXPECT_FALSE(parse_rank_info(good + "x", info));
-  for (std::size_t length = 1; length + 5 < good.size(); ++length) {
+  for (std::size_t length = 1; length + 9 < good.size(); ++length) {
     EXPECT_FALSE(parse_rank_info(good.substr(0, length), info)) << length;
   }
   std::string bad_pid = good;
