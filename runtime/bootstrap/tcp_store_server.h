@@ -1,7 +1,7 @@
 // TcpStoreServer: where ranks meet over TCP. Owned by kolo-run, or by rank 0 during init. Its own
 // thread serves all connections. It drops strangers, garbage and silent connections, which harm
-// nobody, and never executes anything that it receives. It has a method for each kind of request and
-// each event of a connection.
+// nobody, and never executes anything that it receives. It has a method for each kind of request
+// and each event of a connection.
 #pragma once
 
 #include "runtime/base/waker.h"
