@@ -274,7 +274,7 @@ void FlightRecorder::started(std::uint64_t operation) {
 void FlightRecorder::ended(std::uint64_t operation) {
   flight::Operation* const slot = find(file_->operations, operation);
   if (slot == nullptr) return;
-  slot->ended = trace_now();
+  slot->ended = now_;
   if (step_ != nullptr && step_->step == slot->step) step_->ended = slot->ended;
 }
 
