@@ -35,10 +35,14 @@ struct CycleContext {
   std::vector<Agreed> agreed = {};
   std::uint64_t lists_planned = 0;  ///< response lists of the world
   std::optional<Policy> known_policy = {};
+  std::uint64_t versions = 0;  ///< the last Resources::version or Policy::version
 
   /// Precondition: the links are measured.
   const Policy& policy() {
-    if (!known_policy) known_policy = policy_of(links, config);
+    if (!known_policy) {
+      known_policy = policy_of(links, config);
+      known_policy->version = ++versions;
+    }
     return *known_policy;
   }
 };

@@ -66,11 +66,12 @@ void OperationQueue::start(CycleContext& context, PlannedOperation plan) {
       running_.back()->start(std::move(plan), resources(context), context.policy()));
 }
 
-const Resources& OperationQueue::resources(const CycleContext& context) {
+const Resources& OperationQueue::resources(CycleContext& context) {
   if (settled_resources_) return *settled_resources_;
   Resources now = resources_of(group_, context.services.window, context.services.devices);
-  if (group_.slots.settled()) return settled_resources_.emplace(std::move(now));
-  return early_resources_ = std::move(now);
+  if (!group_.slots.settled()) return early_resources_ = std::move(now);
+  now.version = ++context.versions;
+  return settled_resources_.emplace(std::move(now));
 }
 
 bool OperationQueue::advance() {

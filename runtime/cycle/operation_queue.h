@@ -69,7 +69,7 @@ class OperationQueue {
   static std::size_t index(SubmissionMode mode) { return static_cast<std::size_t>(mode); }
   bool may_start(const CycleContext& context, const PlannedOperation& plan) const;
   void start(CycleContext& context, PlannedOperation plan);
-  const Resources& resources(const CycleContext& context);
+  const Resources& resources(CycleContext& context);
 
   const GroupServices& group_;
   std::deque<PlannedOperation> planned_;

@@ -28,13 +28,16 @@ Status Operation::start(PlannedOperation plan, const Resources& resources, const
 
 Status Operation::take_route(bool may_exchange) {
   started_at_ = Clock::now();
-  CallShape call = shape_of(plan_, group_.communicator);
-  call.may_exchange = may_exchange;
-  route_ = route(call, *resources_, *policy_);
+  Routed wanted{shape_of(plan_, group_.communicator), resources_->version, policy_->version};
+  wanted.call.may_exchange = may_exchange;
+  if (wanted.resources == 0 || wanted != routed_) {
+    route_ = route(wanted.call, *resources_, *policy_);
+    routed_ = std::move(wanted);
+  }
   if (may_exchange && resumes_two_rank()) return {};
   carrier_ = &carrier_of(route_.carrier);
   Status started = carrier_->start(route_, plan_);
-  if (started.ok() || !call.on_device) return started;
+  if (started.ok() || !routed_.call.on_device) return started;
   Error error = std::move(started).error();
   error.message =
       fmt::format("rank {}: {}: {}", group_.communicator.world().rank(), describe(), error.message);

@@ -82,6 +82,13 @@ class Operation {
   const Resources* resources_ = nullptr;
   const Policy* policy_ = nullptr;
   Route route_;
+  /// What route_ was chosen for: most calls of a step come again.
+  struct Routed {
+    CallShape call;
+    std::uint64_t resources = 0;
+    std::uint64_t policy = 0;
+    friend bool operator==(const Routed&, const Routed&) = default;
+  } routed_;
   Carrier* carrier_ = nullptr;
   Status failure_;  ///< failure of start(), at once or after the exchange has declined
   bool works_completed_ = false;

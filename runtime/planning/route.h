@@ -47,6 +47,8 @@ struct CallShape {
   bool in_place = false;             ///< ScheduleRequest::in_place; ranks may differ
   bool meets_first = false;          ///< ScheduleRequest::meets_first
   bool may_exchange = true;          ///< false: the exchange has declined this call
+
+  friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
 /// What a process set's ranks share. Equal on all of them, except for `rank`.
@@ -68,6 +70,7 @@ struct Resources {
     bool network_is_direct = false;       ///< DeviceNetwork::is_direct
     bool use_nccl = false;                ///< KOLO_OPERATIONS=nccl
   } devices = {};
+  std::uint64_t version = 0;  ///< differs where the values may differ; 0: unknown
 };
 
 /// What the configuration and the measured links prefer. Equal on all ranks.
@@ -79,6 +82,7 @@ struct Policy {
   std::int64_t chunk_bytes = 256 << 10;  ///< KOLO_CHUNK_SIZE
   std::int64_t chunks_in_flight = 4;     ///< KOLO_CHUNKS_IN_FLIGHT
   std::int64_t device_chunk = 1 << 20;   ///< KOLO_DEVICE_CHUNK
+  std::uint64_t version = 0;             ///< as Resources::version
 };
 
 struct Route {

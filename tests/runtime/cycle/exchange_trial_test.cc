@@ -1,7 +1,10 @@
 // Runtime::choose_exchange(): the trial at start leaves nothing behind but the limits, which
 // Runtime::force_algorithm() replaces.
 #include "tests/support/local_world.h"
+#include "tests/support/rows.h"
+#include "tests/support/trace_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -116,6 +119,30 @@ TEST(ExchangeTrial, AnAlgorithmCanBeForcedForSomeCalls) {
         },
         options_with({{"KOLO_ALGORITHM", at_start}}));
   }
+}
+
+// An operation keeps the route of the call before, for one that is equal.
+TEST(ExchangeTrial, EqualCallsTakeTheForcedAlgorithm) {
+  const TemporaryFolder folder;
+  run_local_world(
+      3,
+      [&](int, Runtime& runtime) {
+        for (const char* const name : {"ring", "double_tree", "ring"}) {
+          runtime.force_algorithm(name);
+          for (int call = 0; call < 2; ++call) {
+            std::vector<float> values(30'000, 1);
+            ASSERT_DONE(submit(runtime, allreduce_of("values", values)));
+            EXPECT_EQ(values.back(), 3);
+          }
+        }
+      },
+      options_with({{"KOLO_TIMELINE", folder.path("trace.json")}}));
+  std::vector<std::string> algorithms;
+  for (const auto& operation : select(read_trace(folder.path("trace.0.json")), "cat", "operation"))
+    algorithms.push_back(operation.at("name"));
+  EXPECT_THAT(algorithms,
+              testing::ElementsAre("allreduce_ring", "allreduce_ring", "allreduce_double_tree",
+                                   "allreduce_double_tree", "allreduce_ring", "allreduce_ring"));
 }
 
 TEST(ExchangeTrial, ConstantsDecideWhereResultsOrCoresAskForThem) {
