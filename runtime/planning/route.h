@@ -1,7 +1,7 @@
 // route(): which carrier takes a call, and by which schedule. A pure function of values that all
 // ranks of a process set have, so all decide the same; a rank that decided differently would wait
-// for messages that nobody sends. Called when an operation starts, by the progress token's holder;
-// kolo-info and the tests call it, too.
+// for messages that nobody sends. Called when an operation starts, unless it is like the one that
+// its object carried before, by the progress token's holder; kolo-info and the tests call it, too.
 #pragma once
 
 #include "runtime/base/operation_kind.h"
