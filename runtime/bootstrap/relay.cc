@@ -26,9 +26,7 @@ Deadline within(seconds time, Deadline deadline) {
 }
 
 UniqueDescriptor accept_one(int listener, Deadline deadline) {
-  pollfd entry = {.fd = listener, .events = POLLIN, .revents = 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-  if (::poll(&entry, 1, static_cast<int>(left.count())) <= 0) return {};
+  if (!await(listener, POLLIN, deadline)) return {};
   return UniqueDescriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 

@@ -91,16 +91,6 @@ int resolve_in_time(const Endpoint& endpoint, Addresses& addresses, Deadline dea
   }
 }
 
-/// Waits for `events`; false at the deadline.
-bool await(int fd, short events, Deadline deadline) {
-  for (;;) {
-    pollfd entry = {fd, events, 0};
-    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(seconds(60)));
-    if (::poll(&entry, 1, static_cast<int>(left.count())) > 0) return true;
-    if (deadline.expired()) return false;
-  }
-}
-
 UniqueDescriptor open_socket(const addrinfo& address) {
   UniqueDescriptor fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
@@ -213,6 +203,15 @@ int try_connect_to_any(const addrinfo* addresses, UniqueDescriptor& connected, D
 }
 
 }  // namespace
+
+bool await(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry = {fd, events, 0};
+    const auto left = std::chrono::ceil<milliseconds>(deadline.remaining(seconds(60)));
+    if (::poll(&entry, 1, static_cast<int>(left.count())) > 0) return true;
+    if (deadline.expired()) return false;
+  }
+}
 
 std::string to_text(const Endpoint& endpoint) {
   const bool is_v6 = endpoint.host.find(':') != std::string::npos;

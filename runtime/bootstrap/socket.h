@@ -60,6 +60,9 @@ Result<std::string> remote_address(int fd);
 /// The connection ends, too, when the other host has not answered for 30 s.
 void end_if_silent(int fd);
 
+/// Waits for poll()'s `events`; false at the deadline.
+bool await(int fd, short events, Deadline deadline);
+
 /// Sends all of `bytes`. kTimeout, or kPeerLost when the connection ends. The socket may be a
 /// blocking one.
 Status send_all(int fd, std::string_view bytes, Deadline deadline);

@@ -38,12 +38,6 @@ std::string milliseconds_left(Deadline deadline) {
 
 Deadline with_grace(Deadline deadline) { return Deadline::after(deadline.remaining() + kGrace); }
 
-bool has_bytes(int fd, Deadline deadline) {
-  pollfd entry = {.fd = fd, .events = POLLIN, .revents = 0};
-  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
-  return ::poll(&entry, 1, static_cast<int>(left.count())) > 0;
-}
-
 template <class Value>
 bool has_hung_up(const Result<Value>& result) {
   return !result.ok() && result.error().code == ErrorCode::kPeerLost;
@@ -95,7 +89,8 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
   for (;;) {
     auto fd = connect_to(server, deadline, warn);
     if (!fd.ok()) return cannot_meet(fd.error(), server, me);
-    if (is_another && !has_bytes(fd->get(), Deadline::after(deadline.remaining(kGreetsWithin))) &&
+    if (is_another &&
+        !await(fd->get(), POLLIN, Deadline::after(deadline.remaining(kGreetsWithin))) &&
         is_another()) {
       return KOLO_ERROR(kUnsupported, "the store at {} is not kolo's", to_text(server));
     }

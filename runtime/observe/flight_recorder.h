@@ -137,7 +137,7 @@ class FlightRecorder {
   Status make_file(const FlightOptions& options);
 
   bool on_ = false;
-  bool failed_alone_ = false;  ///< a tensor has
+  bool failed_alone_ = false;  ///< a tensor of this file has, see failed_alone()
   flight::File* file_ = nullptr;
   TraceTime now_ = 0;
   std::uint64_t names_ = 0;
