@@ -61,6 +61,7 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/controllers_test.cc
   runtime/negotiation/coordinator_test.cc
   runtime/negotiation/ready_slots_test.cc
+  runtime/negotiation/repeated_steps_test.cc
   runtime/negotiation/response_cache_test.cc
   runtime/negotiation/slot_set_test.cc
   runtime/negotiation/subtree_ready_test.cc
@@ -174,6 +175,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/hosts_test.cc
   runtime/cycle/init_failure_test.cc
   runtime/cycle/join_test.cc
+  runtime/cycle/locked_plan_test.cc
   runtime/cycle/messages_test.cc
   runtime/cycle/nccl_test.cc
   runtime/cycle/nccl_training_test.cc

@@ -153,6 +153,10 @@ const std::vector<Spec>& specs() {
              "announced at once."),
       number("KOLO_CACHE_CAPACITY", &Config::cache_capacity, "names", {0, 1 << 20}, kWorld,
              "Names whose negotiation is remembered; 0 switches it off."),
+      number(
+          "KOLO_PLAN_LOCK", &Config::plan_lock, "steps", {0, 1024}, kWorld,
+          "After so many equal steps the ranks of one host agree on later ones without messages; "
+          "0: never."),
       number("KOLO_CONTROL_DEGREE", &Config::control_degree, "ranks", {1, 1 << 20}, kWorld,
              "To how many ranks a rank passes agreements on, and from how many it takes "
              "announcements."),

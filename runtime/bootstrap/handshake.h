@@ -13,7 +13,7 @@
 namespace kolo {
 
 /// Raised whenever the handshake, control messages, tags or schedules change.
-inline constexpr std::uint32_t kWireVersion = 9;
+inline constexpr std::uint32_t kWireVersion = 10;
 
 struct Handshake {
   std::uint32_t wire_version = kWireVersion;

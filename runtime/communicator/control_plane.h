@@ -22,9 +22,10 @@ enum class MessageKind : std::uint8_t {
   kAgreed,     ///< cache slots to run, ascending (SlotSet)
   kResponses,  ///< full responses (wire.proto)
   kJoined,     ///< who has joined, after how many ordered calls (Controller)
+  kPlan,       ///< lists of cache slots to follow from now on (LockedPlan)
   kOffer,      ///< rank → rank: a message that it wants to send (PointToPoint)
   kAnswer,     ///< rank → rank: whether the offer was wanted (PointToPoint)
-  kDoorbell,   ///< rank → rank: something has come in the control segment (Exchange)
+  kDoorbell,   ///< rank → rank: something has come in the control segment
   kSlots,  ///< rank → coordinator: it has memory; coordinator → rank: all have (PartitionSlots)
   kNcclId,          ///< rank 0 of a group → rank: how to meet over NCCL (NcclCommunicators)
   kBeat,            ///< rank → rank: the sender is alive (Heartbeat)

@@ -112,7 +112,7 @@ class Driver::Block {
     }
     if (!transport_.arm()) return false;
     for (const auto& group : groups_.all()) {
-      if (group->exchange().fall_asleep()) continue;
+      if (group->fall_asleep()) continue;
       wake_up();
       return false;
     }
@@ -164,7 +164,7 @@ class Driver::Block {
 
  private:
   void wake_up() {
-    for (const auto& group : groups_.all()) group->exchange().wake_up();
+    for (const auto& group : groups_.all()) group->wake_up();
   }
 
   Cycle& cycle_;

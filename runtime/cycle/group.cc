@@ -45,6 +45,7 @@ Group::Group(Communicator members, int partition, const RankServices& rank, Wake
 
 void Group::open(ExchangeUse use) {
   exchange_.open(slots_.partition(), use);
+  controller_.open(exchange_.segments());
   slots_.open();
 }
 
@@ -160,13 +161,14 @@ bool Group::announce(CycleContext& context, Clock::time_point now) {
 }
 
 bool Group::decide(CycleContext& context, Clock::time_point now) {
+  const bool has_followed = controller_.follow_plan(now);
   const bool is_coordinator = communicator_.rank() == 0;
   if (is_coordinator && (operations_.has_planned(SubmissionMode::kNegotiated) ||
                          operations_.running_of(SubmissionMode::kNegotiated) >= kBusyOperations))
-    return false;
+    return has_followed;
   auto decided = is_coordinator ? controller_.decide() : controller_.pass_on(now);
   if (!decided.ok()) context.failures.note(std::move(decided).error());
-  return decided.ok() && *decided;
+  return has_followed || (decided.ok() && *decided);
 }
 
 // --- Fusion and planning.
@@ -382,6 +384,7 @@ Status Group::on_message(int rank, const Message& message) {
     case MessageKind::kAgreed:
     case MessageKind::kResponses:
     case MessageKind::kJoined:
+    case MessageKind::kPlan:
       return controller_.on_message(rank, message);
     case MessageKind::kOffer:
     case MessageKind::kAnswer:

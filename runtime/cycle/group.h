@@ -77,6 +77,13 @@ class Group {
   void abort(CycleContext& context, const Error& error);
   /// The stages and checks do nothing more for it: abort() follows once no stage works on it.
   void expect_abort() { expects_abort_ = true; }
+  /// The driving thread calls both around a block: peers that publish in control segments meanwhile
+  /// send a doorbell message. False if there is something to do.
+  bool fall_asleep() { return exchange_.fall_asleep() && controller_.fall_asleep(); }
+  void wake_up() {
+    exchange_.wake_up();
+    controller_.wake_up();
+  }
   /// Any thread: whether abort() was called.
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   /// Takes all entries, in whatever stage they are.

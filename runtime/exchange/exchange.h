@@ -104,6 +104,8 @@ class Exchange {
   /// Calls that begin from now on have these limits. Every rank sets them between the same calls.
   /// Preconditions: opened with control segments, not busy().
   void set_limits(const ExchangeLimits& limits) { limits_ = limits; }
+  /// The control segments of all ranks, by rank; empty without windows.
+  const std::vector<ControlSegment*>& segments() const { return segments_; }
   /// Clears what this rank has published. Afterwards another process set of the same ranks may use
   /// the same partition. Precondition: no rank has a call under way here.
   void clear();

@@ -1,6 +1,6 @@
 // ControlSegment: the head of each partition of a rank's window. There the rank tells which ordered
-// call it makes and publishes small inputs (Exchange). Only its own rank writes to it; all ranks
-// that map the window read it.
+// call it makes, publishes small inputs (Exchange), and counts what it is ready for (LockedPlan).
+// Only its own rank writes to it; all ranks that map the window read it.
 //
 // Call numbers are never reused: the upper bits hold the number of the process set, the lower bits
 // count its ordered calls from 1. So a new set that takes over the control segment of a removed set
@@ -74,6 +74,10 @@ struct alignas(kCacheLine) ControlSegment {
   /// finished without a gap.
   alignas(kCacheLine) std::atomic<std::uint64_t> device_touches = 0;
   std::atomic<std::uint64_t> device_touches_over = 0;
+  /// How many lists of a locked plan the rank is ready for, and whether peers must wake it after
+  /// they publish theirs (LockedPlan).
+  alignas(kCacheLine) std::atomic<std::uint64_t> plan = 0;
+  std::atomic<bool> plan_asleep = false;
   Slot slots[2];
   /// An input that does not fit behind the previous one starts at offset 0. Three times the largest
   /// input is long enough that the two never overlap.

@@ -25,7 +25,7 @@ struct ToldHead {
 
 bool is_told(MessageKind kind) {
   return kind == MessageKind::kAgreed || kind == MessageKind::kResponses ||
-         kind == MessageKind::kJoined;
+         kind == MessageKind::kJoined || kind == MessageKind::kPlan;
 }
 
 }  // namespace

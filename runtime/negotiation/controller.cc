@@ -23,13 +23,6 @@ constexpr std::size_t kMostForAll = std::size_t{4} << 30;
 /// So few splits are never too long.
 constexpr std::size_t kManySplits = 1 << 20;
 
-/// Whether a name deserves a slot of the response cache, which it keeps. Names that kolo makes up
-/// for these kinds come once.
-bool comes_again(OperationKind kind) {
-  return kind != OperationKind::kJoin && kind != OperationKind::kAddProcessSet &&
-         kind != OperationKind::kRemoveProcessSet;
-}
-
 }  // namespace
 
 Controller::Controller(const Communicator& communicator, ControlPlane& control_plane,
@@ -41,7 +34,9 @@ Controller::Controller(const Communicator& communicator, ControlPlane& control_p
       relay_(communicator, control_plane, static_cast<int>(config.control_degree), *this),
       cache_(static_cast<std::uint32_t>(config.cache_capacity), communicator.size()),
       coordinator_(communicator.ranks(), communicator.suffix()),
-      ready_(communicator.size()) {}
+      ready_(communicator.size()),
+      plan_(communicator, control_plane),
+      steps_(static_cast<std::uint32_t>(config.plan_lock)) {}
 
 void Controller::add(EntryPtr entry) {
   unannounced_bytes_ += entry->weight();
@@ -64,20 +59,23 @@ bool Controller::is_due(Clock::time_point now, bool flush) const {
 }
 
 std::optional<Controller::Clock::time_point> Controller::next_announcement() const {
-  const auto batch = next_batch();
+  const auto here = plan_.is_on() ? plan_.due() : next_batch();
   const auto held = relay_.due();
-  return batch && held ? std::min(*batch, *held) : batch ? batch : held;
+  return here && held ? std::min(*here, *held) : here ? here : held;
+}
+
+std::optional<std::uint32_t> Controller::slot_of(const Entry& entry) const {
+  if (entry.absent || !entry.complaint.empty()) return std::nullopt;
+  return cache_.find(entry.name, entry.signature, entry.splits, communicator_.rank());
 }
 
 Result<bool> Controller::announce(Clock::time_point now, bool flush) {
+  if (plan_.is_on()) return announce_by_plan(now, flush);
   if (!waiting_.has_unannounced() || !is_due(now, flush)) return false;
   SlotsBySteps slots;
   std::vector<Request> requests;
   waiting_.announce([&](Entry& entry) {
-    const bool in_full = entry.absent || !entry.complaint.empty();
-    const auto slot =
-        in_full ? std::nullopt
-                : cache_.find(entry.name, entry.signature, entry.splits, communicator_.rank());
+    const auto slot = slot_of(entry);
     if (slot) {
       insert(slots, entry.step, *slot);
       ++counters_.cached;
@@ -100,6 +98,75 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   return true;
 }
 
+bool Controller::announce_by_plan(Clock::time_point now, bool flush) {
+  if (!plan_.is_locked()) return false;  // once all have left it
+  const bool all = waiting_.announce_by_slot([&](const Entry& entry) {
+    auto slot = slot_of(entry);
+    if (slot && !plan_.add(*slot, entry.step, now)) slot.reset();
+    if (slot) ++counters_.cached;
+    return slot;
+  });
+  const auto before = plan_.counted();
+  plan_.count(flush, now, [&](const SlotsBySteps& list) {
+    if (!records()) return;
+    for (const SlotsOfStep& some : list)
+      recorder_->announced(communicator_.id(), some.step, trace_time(now), some.slots.words());
+  });
+  if (!all) plan_.leave(now);
+  unannounced_bytes_ = 0;
+  flush_ = false;
+  return plan_.counted() != before || !all;
+}
+
+bool Controller::settle_plan() {
+  const bool ends = plan_.all_left();  // before next(): then its last lists are the plan's last
+  bool moved = ends;
+  while (const SlotSet* const list = plan_.next()) {
+    ++counters_.planned;
+    take_slots(*list);
+    plan_.take();
+    moved = true;
+  }
+  if (!ends) return moved;
+  plan_.end();
+  steps_.note_end(plan_.steps());
+  if (plan_.has_calls()) waiting_.take_back();  // else they are announced, or there are none
+  flush_ = true;
+  return moved;
+}
+
+bool Controller::follow_plan(Clock::time_point now) {
+  if (!plan_.is_on()) return false;
+  if (plan_.should_leave(now)) plan_.leave(now);
+  return settle_plan();
+}
+
+Status Controller::note_steps(const SlotSet& slots) {
+  if (!plan_.can_lock()) return {};
+  SlotsBySteps list;
+  auto agreed = agreed_.back().begin();
+  slots.for_each([&](std::uint32_t slot) { insert(list, (agreed++)->entry->step, slot); });
+  steps_.note(list);
+  const bool is_quiet = !ready_.has_partial() && coordinator_.idle() &&
+                        !coordinator_.is_anyone_late() && !waiting_.has_announced();
+  if (!steps_.is_steady() || !is_quiet) return {};
+  const std::string lists = encode(steps_.lists());
+  steps_.forget();
+  if (lists.size() > kLongestList) return {};
+  KOLO_TRY(relay_.tell_all(MessageKind::kPlan, lists, /*directly=*/false));
+  lock_plan(std::as_bytes(std::span(lists)));
+  return {};
+}
+
+bool Controller::lock_plan(std::span<const std::byte> lists) {
+  SlotLists plan;
+  if (!plan_.can_lock() || !decode(lists, cache_.size(), plan)) return false;
+  plan_.lock(std::move(plan));
+  // What is on its way to rank 0 is decided there.
+  if (waiting_.has_announced()) plan_.leave(Clock::now());
+  return true;
+}
+
 Controller::Counters Controller::counters() const {
   Counters counters = counters_;
   counters.messages = relay_.messages();
@@ -114,6 +181,10 @@ Status Controller::on_message(int peer, const Message& message) {
 }
 
 Result<bool> Controller::take_told(MessageKind kind, std::span<const std::byte> told) {
+  // Rank 0 has told this after all ranks left the plan.
+  if (plan_.is_on()) settle_plan();
+  if (plan_.is_on()) return false;
+  if (kind == MessageKind::kPlan) return lock_plan(told);
   if (kind == MessageKind::kResponses) {
     KOLO_ASSIGN(auto responses, decode_responses(told));
     KOLO_TRY(take_responses(std::move(responses)));
@@ -216,6 +287,7 @@ Status Controller::note_join(int rank, const Signature& join) {
 }
 
 Result<bool> Controller::decide() {
+  if (plan_.is_on()) return false;
   if (!ready_.has_complete() && !coordinator_.has_decisions()) return false;
   SlotSet slots = ready_.take_complete();
   std::vector<Response> responses;
@@ -235,7 +307,12 @@ Result<bool> Controller::decide() {
     slots.encode(payload);
     KOLO_TRY(relay_.tell_all(MessageKind::kAgreed, payload, /*directly=*/false));
     take_slots(slots);
+    if (responses.empty()) {
+      KOLO_TRY(note_steps(slots));
+      return true;
+    }
   }
+  steps_.forget();
   const bool directly =
       std::any_of(responses.begin(), responses.end(), [](const Response& response) {
         return response.error || is_by_its_ranks(response.signature);
@@ -335,7 +412,7 @@ void Controller::record_agreed(const Entry& entry, std::optional<std::uint32_t> 
 void Controller::remember(const Response& response, std::optional<std::uint32_t> slot) {
   // Only what all ranks have announced may change a slot: a joined rank may have announced the
   // slot's previous content.
-  if (response.error || !response.missing.empty() || !comes_again(response.signature.kind)) return;
+  if (response.error || !response.missing.empty()) return;
   const std::uint32_t known = cache_.size();
   cache_.put(response);
   if (records()) slot ? record_names(*slot, *slot + 1) : record_names(known, cache_.size());
@@ -358,6 +435,7 @@ bool Controller::take_agreed(std::vector<Agreed>& agreed) {
 }
 
 Status Controller::check_timeouts(Clock::time_point now, bool is_busy) {
+  KOLO_TRY(check_plan(now));
   return is_coordinator() ? expire(now) : check_coordinator(now, is_busy);
 }
 
@@ -369,6 +447,16 @@ Status Controller::expire(Clock::time_point now) {
   for (const std::string& line : coordinator_.stalled(now, stall)) log_.warning("{}", line);
   coordinator_.expire(now, timeout);
   return {};
+}
+
+Status Controller::check_plan(Clock::time_point now) const {
+  const auto since = plan_.leaving_since();
+  if (!since || now - *since < std::chrono::seconds(config_.operation_timeout_s)) return {};
+  return KOLO_ERROR(kTimeout,
+                    "rank {}: rank {}{} has not left a locked plan within {} s "
+                    "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
+                    communicator_.world().rank(), fmt::join(plan_.others_in_it(), ", "),
+                    communicator_.suffix(), config_.operation_timeout_s);
 }
 
 Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {
@@ -393,45 +481,14 @@ Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {
                     communicator_.suffix(), config_.operation_timeout_s);
 }
 
-bool Controller::needs(const Entry& entry, int rank) {
-  const Shape& ranks = entry.signature.shape;
-  return !is_by_its_ranks(entry.signature) || rank == 0 ||
-         std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-}
-
-std::string Controller::describe_waiting_for(int rank) const {
-  const std::string* first = nullptr;
-  int count = 0;
-  waiting_.for_each([&](const Entry& entry) {
-    if (!needs(entry, rank)) return;
-    ++count;
-    if (first == nullptr || entry.name < *first) first = &entry.name;
-  });
-  if (count == 0) return {};
-  std::string text = fmt::format("tensor '{}'", *first);
-  if (count > 1) text += fmt::format(" and {} more", count - 1);
-  return text;
-}
-
-std::vector<EntryPtr> Controller::take_removals_that_wait_for(int rank) {
-  std::vector<std::string> names;
-  waiting_.for_each([&](const Entry& entry) {
-    const bool removes = entry.signature.kind == OperationKind::kRemoveProcessSet;
-    if (removes && is_by_its_ranks(entry.signature) && needs(entry, rank))
-      names.push_back(entry.name);
-  });
-  std::vector<EntryPtr> removals;
-  for (const std::string& name : names)
-    if (EntryPtr entry = waiting_.take(name, std::nullopt)) removals.push_back(std::move(entry));
-  return removals;
-}
-
 std::vector<EntryPtr> Controller::take_pending() {
   std::vector<EntryPtr> entries = waiting_.take_all();
   for (auto& list : agreed_) {
     for (Agreed& agreed : list) entries.push_back(std::move(agreed.entry));
   }
   agreed_.clear();
+  plan_.leave(Clock::now());
+  plan_.end();
   unannounced_bytes_ = 0;
   flush_ = false;
   return entries;

@@ -1,14 +1,18 @@
 // Controller: makes every rank agree on the same ordered list of responses (Horovod's controller,
 // without its cycle). Each rank tells the coordinator, rank 0, what it is ready for: a bit for a
 // cached tensor, a request for a new one. Rank 0 tells all ranks what to run. Where ranks are many,
-// messages pass through ranks between (ControlRelay). Progress token holder only.
+// messages pass through ranks between (ControlRelay). Ranks of one host need no messages once their
+// steps repeat (LockedPlan). Progress token holder only. Both sides of the protocol share the
+// entries and the cache, hence its many methods.
 #pragma once
 
 #include "runtime/base/log.h"
 #include "runtime/communicator/control_plane.h"
 #include "runtime/negotiation/control_relay.h"
 #include "runtime/negotiation/coordinator.h"
+#include "runtime/negotiation/locked_plan.h"
 #include "runtime/negotiation/ready_slots.h"
+#include "runtime/negotiation/repeated_steps.h"
 #include "runtime/negotiation/response_cache.h"
 #include "runtime/negotiation/slot_set.h"
 #include "runtime/negotiation/waiting_entries.h"
@@ -50,6 +54,7 @@ class Controller final : private ControlRelay::Receiver {
     std::uint64_t cached = 0;      ///< entries announced by a bit
     std::uint64_t messages = 0;    ///< negotiation messages that this rank sent or passed on
     std::uint64_t agreements = 0;  ///< lists of responses that this rank has taken
+    std::uint64_t planned = 0;     ///< those of a locked plan among them
   };
 
   /// `recorder`: what this rank announces and agrees on; null: nobody records it.
@@ -57,6 +62,9 @@ class Controller final : private ControlRelay::Receiver {
              const Log& log, FlightRecorder* recorder = nullptr);
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
+
+  /// The control segments of all ranks, by rank, if they map each other's windows.
+  void open(std::vector<ControlSegment*> segments) { plan_.open(std::move(segments)); }
 
   /// Takes over an entry, which waits for announce(). The shape of a join is the number of in-order
   /// calls that this rank has made.
@@ -71,6 +79,9 @@ class Controller final : private ControlRelay::Receiver {
   /// Handles a negotiation message from `peer`.
   Status on_message(int peer, const Message& message);
 
+  /// Takes what all ranks are ready for by a locked plan, and ends a plan that does not hold.
+  /// Returns whether there was anything.
+  bool follow_plan(Clock::time_point now);
   /// Rank 0: tells all ranks what all are ready for. Returns whether there was anything.
   Result<bool> decide();
   /// A rank between: passes on what the ranks below it are ready for. Returns as decide().
@@ -90,27 +101,42 @@ class Controller final : private ControlRelay::Receiver {
   /// joined. Nothing if this rank knows of no joined rank.
   const std::optional<JoinedRank>& joined() const { return joined_; }
 
+  /// See LockedPlan.
+  bool fall_asleep() { return plan_.fall_asleep(); }
+  void wake_up() { plan_.wake_up(); }
+
   /// Removes and returns every entry that take_agreed() has not returned.
   std::vector<EntryPtr> take_pending();
   bool has_pending() const { return !waiting_.empty(); }
   /// What waits for this rank of the communicator: "tensor 'fc1.weight' and 3 more"; empty if
   /// nothing does. A call by some ranks alone waits for these and for rank 0, which decides.
-  std::string describe_waiting_for(int rank) const;
+  std::string describe_waiting_for(int rank) const { return waiting_.describe_calls_of(rank); }
   /// Takes the removals of process sets, by their ranks alone, that wait for this rank.
-  std::vector<EntryPtr> take_removals_that_wait_for(int rank);
+  std::vector<EntryPtr> take_removals_that_wait_for(int rank) {
+    return waiting_.take_removals_of(rank);
+  }
   Counters counters() const;
 
  private:
-  static bool needs(const Entry& entry, int rank);
   bool is_coordinator() const { return communicator_.rank() == 0; }
   bool records() const { return recorder_ != nullptr && recorder_->on(); }
   /// Records the names of the cache's slots from `first` on.
   void record_names(std::uint32_t first, std::uint32_t end);
   std::optional<Clock::time_point> next_batch() const;
   bool is_due(Clock::time_point now, bool flush) const;
+  /// The slot of an entry that a bit can announce.
+  std::optional<std::uint32_t> slot_of(const Entry& entry) const;
+  /// announce() while a plan is on.
+  bool announce_by_plan(Clock::time_point now, bool flush);
+  bool settle_plan();
+  /// Rank 0: all ranks have agreed on these slots, which were the last list.
+  Status note_steps(const SlotSet& slots);
+  /// False if the lists are malformed.
+  bool lock_plan(std::span<const std::byte> lists);
   /// Fails a response on all ranks if the message that carries it would be too long.
   void fail_if_too_long(Response& response) const;
   Status expire(Clock::time_point now);
+  Status check_plan(Clock::time_point now) const;
   Status check_coordinator(Clock::time_point now, bool is_busy);
   Status take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) override;
   Status take_request(const Request& request, Clock::time_point now) override;
@@ -140,6 +166,8 @@ class Controller final : private ControlRelay::Receiver {
   Coordinator coordinator_;
   ReadySlots ready_;  ///< rank 0 only
   WaitingEntries waiting_;
+  LockedPlan plan_;
+  RepeatedSteps steps_;  ///< rank 0 only
   std::optional<JoinedRank> joined_;
   std::uint64_t unannounced_bytes_ = 0;
   bool flush_ = false;

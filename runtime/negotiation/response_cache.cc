@@ -26,6 +26,13 @@ bool matches(const Response& known, const Splits& splits, int rank, int ranks) {
                      [&](std::int64_t rows) { return rows == remembered.front(); });
 }
 
+/// Whether a name deserves a slot of the response cache, which it keeps. Names that kolo makes up
+/// for these kinds come once.
+bool comes_again(OperationKind kind) {
+  return kind != OperationKind::kJoin && kind != OperationKind::kAddProcessSet &&
+         kind != OperationKind::kRemoveProcessSet;
+}
+
 }  // namespace
 
 std::optional<std::uint32_t> ResponseCache::find(const std::string& name,
@@ -55,6 +62,7 @@ std::optional<std::uint32_t> ResponseCache::find(const std::string& name) const 
 }
 
 void ResponseCache::put(const Response& response) {
+  if (!comes_again(response.signature.kind)) return;
   const bool is_too_long = response.splits.size() > kLongestTable;
   const auto it = by_name_.find(response.name);
   if (it != by_name_.end()) {

@@ -28,9 +28,10 @@ class ResponseCache {
   /// The slot of a name, whatever signature is remembered.
   std::optional<std::uint32_t> find(const std::string& name) const;
 
-  /// Remembers an agreed response; a known name gets its new signature and splits. An unnamed
-  /// operation gets slots for all names of its signature at once, unless its splits are uneven. If
-  /// the table of splits is too long to keep, the name is negotiated in full each time.
+  /// Remembers an agreed response, unless its kind comes once under a name; a known name gets its
+  /// new signature and splits. An unnamed operation gets slots for all names of its signature at
+  /// once, unless its splits are uneven. If the table of splits is too long to keep, the name is
+  /// negotiated in full each time.
   void put(const Response& response);
 
   /// The response that ranks agree on if each of them has announced the slot. Precondition: slot <

@@ -6,9 +6,9 @@
 namespace kolo {
 namespace {
 
-/// Precedes the slots of each step, and the steps of each rank.
+/// Precedes the slots of each step, and the steps of each rank or list.
 struct Head {
-  std::uint64_t number;  ///< the step, or the rank
+  std::uint64_t number;  ///< the step, the rank, or the list
   std::uint64_t bytes;
 };
 
@@ -96,6 +96,13 @@ std::string encode(const SlotsByRank& all) {
   return out;
 }
 
+std::string encode(const SlotLists& all) {
+  std::string out;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    append_part(out, i, [&](std::string& bytes) { bytes += encode(all[i]); });
+  return out;
+}
+
 bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsBySteps& all) {
   std::span<const std::byte> part;
   while (!bytes.empty()) {
@@ -112,6 +119,15 @@ bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsByRank& 
   while (!bytes.empty()) {
     if (!take_part(bytes, rank, part) || rank > INT32_MAX) return false;
     if (!decode(part, slots, all[static_cast<int>(rank)])) return false;
+  }
+  return true;
+}
+
+bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotLists& all) {
+  std::uint64_t index = 0;
+  std::span<const std::byte> part;
+  while (!bytes.empty()) {
+    if (!take_part(bytes, index, part) || !decode(part, slots, all.emplace_back())) return false;
   }
   return true;
 }

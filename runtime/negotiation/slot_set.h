@@ -1,6 +1,7 @@
 // SlotSet: a bit vector of response cache slots, which is sent instead of requests (after Horovod's
 // cache coordinator). Its encoding skips empty words at both ends. SlotsBySteps: one vector for
 // each step that the calls belong to; mostly there is one. SlotsByRank: these of several ranks.
+// SlotLists: those of several lists.
 #pragma once
 
 #include <bit>
@@ -47,12 +48,15 @@ struct SlotsOfStep {
 };
 using SlotsBySteps = std::vector<SlotsOfStep>;
 using SlotsByRank = std::map<int, SlotsBySteps>;
+using SlotLists = std::vector<SlotsBySteps>;
 
 void insert(SlotsBySteps& all, std::uint64_t step, std::uint32_t slot);
 std::string encode(const SlotsBySteps& all);
 std::string encode(const SlotsByRank& all);
+std::string encode(const SlotLists& all);
 /// False if the bytes are malformed, or name a slot at or above `slots`.
 bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsBySteps& all);
 bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotsByRank& all);
+bool decode(std::span<const std::byte> bytes, std::uint32_t slots, SlotLists& all);
 
 }  // namespace kolo

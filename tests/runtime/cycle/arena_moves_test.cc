@@ -21,7 +21,8 @@ namespace {
 class ArenaMoves : public SizedWorlds {};
 INSTANTIATE_TEST_SUITE_P(SizesAndWindows, ArenaMoves,
                          testing::Combine(testing::Values(2, 3, 5),
-                                          testing::Values("0", "256K", "16M")));
+                                          testing::ValuesIn(fewer_if_sanitized({"0", "256K",
+                                                                                "16M"}))));
 
 constexpr OperationKind kKinds[] = {OperationKind::kBroadcast, OperationKind::kAllgather,
                                     OperationKind::kAlltoall,  OperationKind::kReduceScatter,
@@ -167,11 +168,11 @@ class ArenaMovesOverHosts
   /// More elements than any two-level threshold, including a broadcast's.
   static constexpr std::size_t kLarge[] = {12'007, kSanitized ? 5'003 : 600'001};
 };
-INSTANTIATE_TEST_SUITE_P(HostsAndWindows, ArenaMovesOverHosts,
-                         testing::Combine(testing::Values(std::vector<int>{0, 0, 1, 1},
-                                                          std::vector<int>{0, 0, 0, 1},
-                                                          std::vector<int>{0, 1, 0, 1, 2}),
-                                          testing::Values("0", "512K", "16M")));
+INSTANTIATE_TEST_SUITE_P(
+    HostsAndWindows, ArenaMovesOverHosts,
+    testing::Combine(testing::Values(std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 0, 0, 1},
+                                     std::vector<int>{0, 1, 0, 1, 2}),
+                     testing::ValuesIn(fewer_if_sanitized({"0", "512K", "16M"}))));
 
 TEST_P(ArenaMovesOverHosts, OneAtATimeInOrder) { one_at_a_time(size(), options(), kLarge); }
 

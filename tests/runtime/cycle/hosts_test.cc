@@ -39,7 +39,8 @@ class HostWorlds
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, HostWorlds,
                          testing::Combine(testing::Range(std::size_t{0}, kLayouts.size()),
-                                          testing::Values("0", "512K", "16M"),
+                                          testing::ValuesIn(fewer_if_sanitized({"0", "512K",
+                                                                                "16M"})),
                                           testing::Values("hierarchical", "auto")));
 
 constexpr std::size_t kMiddle = kSanitized ? 150'001 : 300'001;

@@ -1,5 +1,5 @@
-// Controllers of many ranks in one thread: what they agree on through a ControlTree, in whatever
-// order messages arrive, and how many messages it takes.
+// Controllers of many ranks in one thread: what they agree on through a ControlTree or by a locked
+// plan, in whatever order messages arrive, and how many messages it takes.
 #include "runtime/negotiation/controller.h"
 
 #include "tests/support/dice.h"
@@ -49,6 +49,7 @@ struct Member {
   Communicator communicator;
   ControlPlane control_plane;
   Controller controller;
+  ControlSegment segment;
   std::uint64_t received = 0;
 
   Member(int rank, const std::vector<RankInfo>& infos, const Config& config, const Log& log,
@@ -61,12 +62,18 @@ struct Member {
 
 class Members {
  public:
-  Members(const std::vector<int>& hosts, int degree) {
+  /// `plan_lock`: as KOLO_PLAN_LOCK, for ranks that all map each other's windows.
+  Members(const std::vector<int>& hosts, int degree, int plan_lock = 0) {
     config_.control_degree = degree;
+    config_.plan_lock = plan_lock;
     std::vector<RankInfo> infos(hosts.size());
     for (std::size_t i = 0; i < hosts.size(); ++i) infos[i].host_id = std::to_string(hosts[i]);
     for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank)
       all_.push_back(std::make_unique<Member>(rank, infos, config_, log_, links_));
+    if (plan_lock == 0) return;
+    std::vector<ControlSegment*> segments;
+    for (const auto& member : all_) segments.push_back(&member->segment);
+    for (const auto& member : all_) member->controller.open(segments);
   }
 
   int size() const { return static_cast<int>(all_.size()); }
@@ -94,12 +101,15 @@ class Members {
     ++receiver.received;
     const auto message = ControlPlane::parse(std::as_bytes(std::span(bytes)));
     ASSERT_TRUE(message.has_value());
+    if (message->kind == MessageKind::kDoorbell) return;  // the group's
     const Status status = receiver.controller.on_message(link.first, *message);
     ASSERT_TRUE(status.ok()) << status.error().message;
   }
   /// Whether the rank had something to pass on or to decide.
   bool go_on(int rank, Controller::Clock::time_point now) {
-    return expect(rank == 0 ? controller(0).decide() : controller(rank).pass_on(now));
+    const bool has_followed = controller(rank).follow_plan(now);
+    return expect(rank == 0 ? controller(0).decide() : controller(rank).pass_on(now)) ||
+           has_followed;
   }
   /// Delivers all there is, rank 0 deciding last.
   void settle() {
@@ -136,11 +146,12 @@ struct Messages {
   std::uint64_t most_of_others;  ///< most that another rank sends
 };
 
-Messages of_an_agreement(int ranks, int degree) {
+Messages of_an_agreement(const std::vector<int>& hosts, int degree, int plan_lock = 0) {
   constexpr int kTensors = 161;
-  Members members(hosts_of(ranks, 8), degree);
+  const auto ranks = static_cast<int>(hosts.size());
+  Members members(hosts, degree, plan_lock);
   Messages messages{};
-  for (int step = 1; step <= 3; ++step) {
+  for (int step = 1; step <= 6; ++step) {
     std::vector<std::uint64_t> sent;
     for (int rank = 0; rank < ranks; ++rank)
       sent.push_back(members.controller(rank).counters().messages);
@@ -169,7 +180,7 @@ Messages of_an_agreement(int ranks, int degree) {
 }
 
 TEST(Controllers, TakeAMessageEachToRankZeroAndBackIfTheTreeIsFlat) {
-  const Messages messages = of_an_agreement(17, 16);
+  const Messages messages = of_an_agreement(hosts_of(17, 8), 16);
   EXPECT_EQ(messages.to_rank_0, 16U);
   EXPECT_EQ(messages.from_rank_0, 16U);
   EXPECT_EQ(messages.most_of_others, 1U);
@@ -177,11 +188,20 @@ TEST(Controllers, TakeAMessageEachToRankZeroAndBackIfTheTreeIsFlat) {
 
 TEST(Controllers, TakeFewMessagesOfEachRankThroughATree) {
   for (const int degree : {1, 2, 5, 16}) {
-    const Messages messages = of_an_agreement(64, degree);
+    const Messages messages = of_an_agreement(hosts_of(64, 8), degree);
     const auto most = static_cast<std::uint64_t>(degree);
     EXPECT_LE(messages.to_rank_0, most);
     EXPECT_LE(messages.from_rank_0, most);
     EXPECT_LE(messages.most_of_others, most + 1) << "one up, and one down to each child";
+  }
+}
+
+TEST(Controllers, TakeNoMessagesOnceTheStepsOfAHostRepeat) {
+  for (const int degree : {2, 16}) {
+    const Messages messages = of_an_agreement(hosts_of(17, 17), degree, /*plan_lock=*/3);
+    EXPECT_EQ(messages.to_rank_0, 0U);
+    EXPECT_EQ(messages.from_rank_0, 0U);
+    EXPECT_EQ(messages.most_of_others, 0U);
   }
 }
 
@@ -285,19 +305,25 @@ TEST_F(Chain, WaitsForNobodyWhereARankHasJoined) {
 /// Trains for some epochs, with different numbers of steps, and joins after each.
 class Program {
  public:
-  explicit Program(std::uint64_t seed) : dice_(seed) {
+  /// `plans`: on one host, where most steps repeat and plans are locked.
+  Program(std::uint64_t seed, bool plans) : plans_(plans), dice_(seed) {
     const int ranks = number(2, 12);
     std::vector<int> hosts;
-    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(number(0, 3));
-    members_ = std::make_unique<Members>(hosts, number(1, 3));
+    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(plans ? 0 : number(0, 3));
+    members_ = std::make_unique<Members>(hosts, number(1, 3), plans ? number(1, 2) : 0);
     ranks_.resize(static_cast<std::size_t>(ranks));
     for (int epoch = 0; epoch < kEpochs; ++epoch) {
-      for (Rank& rank : ranks_) rank.steps.push_back(number(0, kSteps));
+      const int fewest = plans ? number(0, 40) : 0;
+      for (Rank& rank : ranks_) rank.steps.push_back(fewest + number(0, kSteps));
       pairs_.emplace_back();
-      for (std::size_t i = 0; i < (kSteps + 1) * kPairs; ++i)
+      for (std::size_t i = 0; i < (static_cast<std::size_t>(fewest) + kSteps + 1) * kPairs; ++i)
         pairs_.back().emplace_back(std::minmax({number(0, ranks - 1), number(0, ranks - 1)}));
+      changes_.push_back(fewest / 2 + number(0, 20));
     }
   }
+
+  /// Lists that a rank took by locked plans.
+  std::uint64_t planned() const { return members_->controller(0).counters().planned; }
 
   void run() {
     for (int turns = 0; !is_over(); ++turns) {
@@ -313,7 +339,7 @@ class Program {
       const int rank = number(0, members_->size() - 1);
       submit(rank);
       if (dice_.one_in(2)) members_->announce(rank);
-      members_->go_on(rank, dice_.one_in(10) ? kLate : kEarly);
+      members_->go_on(rank, dice_.one_in(plans_ ? 1000 : 10) ? kLate : kEarly);
       take(rank);
     }
     for (const Rank& rank : ranks_) EXPECT_EQ(rank.lists, ranks_.front().lists);
@@ -351,14 +377,15 @@ class Program {
     bool joins = rank.step == steps_of(index);
     for (int tensor = 0; tensor < 5 && !joins; ++tensor) {
       // Some change their shape at times, so they are announced in full.
-      calls.emplace_back("t" + std::to_string(tensor),
-                         Signature{.shape = {1 + rank.step * tensor / 8}});
+      const int size = plans_ ? 1 + (rank.step >= changes_[epoch]) : 1 + rank.step * tensor / 8;
+      calls.emplace_back("t" + std::to_string(tensor), Signature{.shape = {size}});
       rank.waits_for.insert(calls.back().first);
     }
     // Calls by two ranks, for which they do not wait.
     for (std::size_t i = 0; i < kPairs; ++i) {
       const auto [a, b] = pairs_[epoch][static_cast<std::size_t>(rank.step) * kPairs + i];
       if ((index != a && index != b) || std::min(steps_of(a), steps_of(b)) <= rank.step) continue;
+      if (plans_ && rank.step % 25 != a) continue;
       Signature set{.kind = OperationKind::kAddProcessSet, .root = kByItsRanks, .shape = {a}};
       if (a != b) set.shape.push_back(b);
       calls.emplace_back(fmt::format("set {}.{}.{}", rank.epoch, rank.step, i), set);
@@ -400,17 +427,30 @@ class Program {
     }
   }
 
+  const bool plans_;
   Dice dice_;
   std::unique_ptr<Members> members_;
   std::vector<Rank> ranks_;
   std::vector<std::vector<std::pair<int, int>>> pairs_;  ///< by epoch, of all steps: who adds a set
+  std::vector<int> changes_;  ///< by epoch, of programs with plans: when shapes change
 };
 
 TEST(Controllers, AgreeInRandomPrograms) {
   for (std::uint64_t seed = 1; seed <= 100 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Program(seed).run();
+    Program(seed, /*plans=*/false).run();
   }
+}
+
+TEST(Controllers, AgreeInRandomProgramsByLockedPlans) {
+  std::uint64_t planned = 0;
+  for (std::uint64_t seed = 1; seed <= 300 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Program program(seed, /*plans=*/true);
+    program.run();
+    planned += program.planned();
+  }
+  EXPECT_GT(planned, 10'000U);
 }
 
 }  // namespace
