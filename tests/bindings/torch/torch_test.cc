@@ -34,6 +34,8 @@ TEST(Functions, AllreduceTakesEveryTypeAndLayout) {
   EXPECT_EQ(kolo::allreduce(torch::empty({0, 3})).numel(), 0);
   const auto scaled = kolo::allreduce(torch::ones({4}), {.prescale = 0.5, .postscale = 8.0});
   EXPECT_TRUE(torch::allclose(scaled, torch::full({4}, 4.0 * kolo::size())));
+  const auto halves = kolo::allreduce(torch::tensor({3, -3}), {.prescale = 0.5});
+  EXPECT_TRUE(torch::equal(halves, torch::tensor({1, -1}) * kolo::size()));
 }
 
 TEST(Functions, BroadcastFromEveryRoot) {
