@@ -62,9 +62,18 @@ Error cannot_meet(const Error& why, const Endpoint& server, const Member& me) {
 }
 
 /// The server speaks first. Returns its nonce; kShutdown if it has hung up.
-Result<std::string> receive_greeting(int fd, const Endpoint& server, int rank, Deadline deadline) {
-  // Something that is not a store may send anything, or wait for us to speak first.
+Result<std::string> receive_greeting(int fd, const Endpoint& server, const Introduction& mine,
+                                     Deadline deadline) {
+  // Something that is not a store may send anything, or wait for us to speak first. A store on a
+  // busy host may be late, too, so silence is at first only a warning.
   const auto until = Deadline::at(std::min(deadline.time(), Deadline::after(kAtOnce).time()));
+  if (mine.warn && !await(fd, POLLIN, warns_after(until))) {
+    mine.warn(fmt::format(
+        "what listens at {} says nothing yet; waiting for {} s more. Perhaps another program has "
+        "this port, and rank 0 has failed for it: then choose another one (MASTER_PORT, or the one "
+        "in KOLO_INIT_METHOD)",
+        to_text(server), std::chrono::ceil<seconds>(until.remaining()).count()));
+  }
   auto greeting = receive_exactly(fd, kStoreHello.size(), until);
   if (greeting.ok() && *greeting == kStoreHello) {
     greeting = receive_exactly(fd, kNonceSize, until);
@@ -75,7 +84,7 @@ Result<std::string> receive_greeting(int fd, const Endpoint& server, int rank, D
       "rank {}: what answers at {} is no store of this kolo's version ({}); choose a port that "
       "nothing else uses (MASTER_PORT, or the one in KOLO_INIT_METHOD), and one kolo for all "
       "ranks",
-      rank, to_text(server), greeting.ok() ? "another greeting" : greeting.error().message);
+      mine.me.rank, to_text(server), greeting.ok() ? "another greeting" : greeting.error().message);
   if (has_hung_up(greeting)) error.code = ErrorCode::kShutdown;
   return error;
 }
@@ -95,7 +104,8 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
       return KOLO_ERROR(kUnsupported, "the store at {} is not kolo's", to_text(server));
     }
     bool is_the_meeting = false;
-    auto store = join_over(*std::move(fd), server, {me, secret}, deadline, is_the_meeting);
+    auto store = join_over(*std::move(fd), server, {.me = me, .secret = secret, .warn = warn},
+                           deadline, is_the_meeting);
     if (store.ok() || store.error().code != ErrorCode::kShutdown) return store;
     // The server of a former meeting hangs up on ranks that are early for the next one.
     if (!patience) patience = Deadline::after(deadline.remaining(kPatience));
@@ -117,7 +127,7 @@ Status TcpStore::introduce(const Introduction& introduction, Deadline deadline,
   is_the_meeting = false;
   const Member& me = introduction.me;
   KOLO_ASSIGN(const std::string server_nonce,
-              receive_greeting(fd_.get(), server_, me.rank, deadline));
+              receive_greeting(fd_.get(), server_, introduction, deadline));
   KOLO_ASSIGN(const std::string nonce, random_bytes(kNonceSize));
   const auto proof = [&](const std::string& secret, std::string_view role) {
     return store_proof(secret, role, server_nonce, nonce, me);

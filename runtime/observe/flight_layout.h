@@ -31,6 +31,9 @@ inline constexpr std::size_t kSets = 64;  ///< process sets; further ones are no
 /// Slots of a process set's response cache that are recorded, a bit each.
 inline constexpr std::size_t kSlots = 4096;
 
+/// Tensor::bytes of a call that failed at once, for its arguments: what it was to be is not known.
+inline constexpr std::uint64_t kRefusedBytes = UINT64_MAX;
+
 using Number = std::atomic<std::uint64_t>;
 static_assert(Number::is_always_lock_free && sizeof(Number) == sizeof(std::uint64_t));
 

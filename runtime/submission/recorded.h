@@ -16,7 +16,7 @@ inline FlightRecorder::Tensor recorded(const Entry& entry, SubmissionMode mode) 
           .type = signature.type,
           .op = signature.op,
           .root = signature.root,
-          .bytes = entry.bytes(),
+          .bytes = entry.complaint.empty() ? entry.bytes() : flight::kRefusedBytes,
           .step = entry.step,
           .process_set = entry.process_set,
           .submitted = trace_time(entry.submitted_at)};

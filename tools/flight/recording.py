@@ -15,7 +15,8 @@ SET = struct.Struct("=QIii4x512s")
 STATE = struct.Struct("=qqii2048s")
 
 SET_SHIFT = 40  # of Call::set_and_sequence
-REFUSED = (1 << 64) - 1  # kRefusedCall
+REFUSED = (1 << 64) - 1  # kRefusedCall, and kRefusedBytes
+FAILED_AT_ONCE = "what failed there at once, for its arguments"
 # Where call_fingerprint() of runtime/base/ordered_call.cc puts what: shift, bits.
 COUNT, ROOT, OP, TYPE, KIND = (8, 34), (42, 12), (54, 3), (57, 4), (61, 3)
 
@@ -170,7 +171,7 @@ class Recording:
     def call_text(self, fingerprint):
         """As to_text() of runtime/base/ordered_call.h."""
         if fingerprint == REFUSED:
-            return "what failed there at once, for its arguments"
+            return FAILED_AT_ONCE
         kind, count, kolo_type = self.call(fingerprint)
         if kind == "barrier":
             return kind

@@ -49,7 +49,7 @@ def waiting(recording):
 
 
 def elements_of(one):
-    return one.bytes // SIZES.get(one.type, 4)
+    return 0 if one.bytes == REFUSED else one.bytes // SIZES.get(one.type, 4)
 
 
 def entry(recording, kind, elements, kolo_type, name, line, times):

@@ -4,6 +4,8 @@ import re
 import statistics
 from collections import Counter
 
+from flight.recording import FAILED_AT_ONCE, REFUSED
+
 STEPS = 100  # the latest, by which the slowest rank is found
 SILENT = 1.0  # seconds by which a rank that was lost had stopped before the others
 HISTORY_BITS = 8  # of a fingerprint: earlier calls
@@ -54,7 +56,7 @@ def odd_ones(values):
 
 def what(one):
     """What all ranks must have alike under one name."""
-    return one.kind, one.type, one.op, one.bytes if one.kind in ("allreduce", "broadcast") else 0
+    return one.kind, one.type, one.op, one.bytes if one.kind in ("allreduce", "broadcast") or one.bytes == REFUSED else 0
 
 
 def text(one):
@@ -63,6 +65,9 @@ def text(one):
 
 def full_text(one, holders):
     """With operation and root where the holders' differ."""
+    if one.bytes == REFUSED:
+        return FAILED_AT_ONCE
+    holders = [other for other in holders if other.bytes != REFUSED]
     op = f", {one.op}" if len({other.op for other in holders}) > 1 else ""
     root = f", root {one.root}" if len({other.root for other in holders}) > 1 and one.root is not None else ""
     return f"{text(one)} ({one.type}{op}{root}, {one.bytes} bytes)"

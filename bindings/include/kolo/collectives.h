@@ -94,7 +94,8 @@ KOLO_API std::vector<ProcessSet> process_sets();
 struct AllreduceOptions {
   ReduceOp op = ReduceOp::kSum;
   std::string name = {};
-  double prescale = 1.0;   ///< multiplies every rank's input before the reduction
+  /// Multiplies every rank's input before the reduction, where integers truncate toward zero.
+  double prescale = 1.0;
   double postscale = 1.0;  ///< multiplies the result; sums of half types combine both factors
   /// This rank has nothing to contribute. It takes part with zeros, and its input is not read. An
   /// average still counts this rank. If no rank contributes, outputs stay unchanged and

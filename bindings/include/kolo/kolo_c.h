@@ -87,7 +87,7 @@ typedef void* (*kolo_allocator)(void* context, const int64_t* shape, int dimensi
 typedef struct kolo_options {
   const char* name;      // equal on every rank, unique among those in flight; NULL: none
   uint32_t process_set;  // 0: the world
-  double prescale;       // reductions: multiplies every input; 0 stands for 1
+  double prescale;       // reductions: multiplies every input (integers truncate); 0: 1
   double postscale;      // reductions: multiplies the result; 0 stands for 1
   int absent;            // allreduce: this rank contributes zeros
   int on_device;         // not 0: all memory is on this rank's CUDA device, ready after `stream`

@@ -121,8 +121,9 @@ torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
   return scale_as_before(loss);
 }
 
-torch::Tensor GradScaler::scale_as_before(const torch::Tensor& loss) const {
+torch::Tensor GradScaler::scale_as_before(const torch::Tensor& loss) {
   if (!enabled()) return loss;
+  has_scaled_ = true;
   // A tensor, not a number: its float32 wins over a half scalar's type, in which 65536 overflows.
   torch::Tensor scaled =
       loss * torch::full({}, scale_, loss.options().dtype(torch::kFloat32).requires_grad(false));
@@ -142,6 +143,12 @@ EqualValues GradScaler::values() const {
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!enabled()) return;
+  if (!has_scaled_) {
+    refuse(
+        "no loss was scaled, so a division by the scale would make the gradients too small; call "
+        "scale(loss).backward(), with an Accelerator its backward(loss), before unscale_() or "
+        "step()");
+  }
   const torch::NoGradGuard no_grad;
   Pass& pass = passes_[&optimizer];
   if (pass.stepped) refuse("unscale_() after step(); call update() once a step");

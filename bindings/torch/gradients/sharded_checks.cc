@@ -32,6 +32,10 @@ bool has_stepped(const torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
+void ShardedParameters::refuse_moved() {
+  wrong(ErrorCode::kInvalidArgument, "it was moved away; use what it was moved to");
+}
+
 std::string owned_by_another(const ShardedParameter& parameter,
                              const ShardedOptimizerOptions& options) {
   if (options.gradients_are_reduced) return "";

@@ -48,6 +48,13 @@ void check_number(std::size_t bytes, std::size_t size) {
                                   " is expected; use one type on all ranks");
 }
 
+void check_defined(const torch::Tensor& tensor) {
+  if (tensor.defined()) return;
+  raise(ErrorCode::kInvalidArgument,
+        "the value to send is, or has, an undefined tensor; give it a value first, as "
+        "torch::empty({0})");
+}
+
 std::string broadcast_bytes(Parcel parcel, int root, const ObjectOptions& options) {
   const bool is_root = rank() == root;
   const std::int64_t told =

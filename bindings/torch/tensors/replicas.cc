@@ -196,4 +196,10 @@ Replicas make_replicas(const torch::nn::Module& module, const DataParallelOption
   return Replicas("DataParallel", module, std::move(devices), output);
 }
 
+void refuse_no_module() {
+  raise(ErrorCode::kInvalidArgument,
+        "DistributedDataParallel or DataParallel: it has no module, because it was moved away or "
+        "got an empty one; use what it was moved to, or make the module first");
+}
+
 }  // namespace kolo

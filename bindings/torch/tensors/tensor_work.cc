@@ -17,8 +17,15 @@ TensorWork::TensorWork(TensorWorkParts parts)
       format_(parts.format),
       device_(parts.device) {}
 
+Work& TensorWork::work() const {
+  if (work_ != nullptr) return *work_;
+  raise(ErrorCode::kInvalidArgument,
+        "TensorWork: it has no operation, because none was assigned or it was moved away; use what "
+        "it was moved to");
+}
+
 torch::Tensor TensorWork::wait() {
-  synchronize(*work_);
+  synchronize(work());
   order_current_stream(*work_, device_);
   if (allocated_ != nullptr) {
     const torch::NoGradGuard no_grad;
@@ -37,7 +44,7 @@ torch::Tensor TensorWork::wait() {
 }
 
 bool TensorWork::wait_until(std::chrono::steady_clock::time_point until) const {
-  (void)work_->wait(until);
+  (void)work().wait(until);
   return done();
 }
 

@@ -82,6 +82,21 @@ TEST(Accelerator, TwoOptimizersStepByTheScaleOfOneBackward) {
   }
 }
 
+TEST(Accelerator, WhatWasMovedAwayStaysAHandle) {
+  kolo::Accelerator accelerator;
+  auto network = make_network();
+  torch::optim::SGD sgd(network->parameters(), 0.05);
+  torch::optim::StepLR rate(sgd, 1, 0.5);
+  auto [model, optimizer, scheduler] = accelerator.prepare(network, sgd, rate);
+  const auto all = std::make_tuple(std::move(model), std::move(optimizer), std::move(scheduler));
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+  accelerator.backward(model.forward(batch_of(0, kolo::rank())).square().mean());
+  optimizer.step();
+  EXPECT_FALSE(optimizer.step_was_skipped());
+  EXPECT_EQ(&scheduler.scheduler(), &rate);
+  // NOLINTEND(bugprone-use-after-move)
+}
+
 TEST(Accelerator, ItsScalerGoesOnFromACheckpoint) {
   const std::string path = kolo::broadcast_object(
       (std::filesystem::temp_directory_path() / ("kolo_fp16_" + std::to_string(getpid()))).string(),

@@ -41,6 +41,18 @@ std::vector<std::int64_t> sizes_of(Loader& loader) {
   return sizes;
 }
 
+TEST(DataLoader, ASamplerThatWasMovedInStillChoosesTheEpoch) {
+  kolo::DistributedSampler sampler(23, {.rank = 0, .size = 1});
+  auto loader = kolo::data_loader(Numbers(23), std::move(sampler), {.batch_size = 23});
+  std::vector<torch::Tensor> epochs;
+  for (const std::size_t epoch : {0U, 7U, 0U}) {
+    sampler.set_epoch(epoch);  // NOLINT(bugprone-use-after-move): that is what is tested
+    for (auto& batch : loader) epochs.push_back(batch);
+  }
+  EXPECT_FALSE(torch::equal(epochs.at(0), epochs.at(1)));
+  EXPECT_TRUE(torch::equal(epochs.at(0), epochs.at(2)));
+}
+
 TEST(DataLoader, GivesEveryBatchInOrder) {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     auto loader =

@@ -191,9 +191,9 @@ TEST(GradScaler, AsksAnOptimizerThatKeepsShares) {
   One one;
   Sharing optimizer({one.weight}, 1.0);
   GradScaler scaler;
+  const torch::Tensor loss = scaler.scale(one.loss(is_last() ? kInfinity : 1));
   // The first rank's share has no gradient.
-  if (kolo::rank() > 0 || kolo::size() == 1)
-    scaler.scale(one.loss(is_last() ? kInfinity : 1)).backward();
+  if (kolo::rank() > 0 || kolo::size() == 1) loss.backward();
   torch::optim::Optimizer& as_any = optimizer;
   EXPECT_FALSE(scaler.step(as_any));
   EXPECT_EQ(optimizer.waits, 1);
@@ -236,6 +236,15 @@ TEST(GradScaler, SaysWhatIsWrong) {
   One one;
   SGD optimizer({one.weight}, 1.0);
   GradScaler scaler;
+  const auto is_refused =
+      AllOf(HasSubstr("no loss was scaled"), HasSubstr("scale(loss).backward()"));
+  one.loss(1).backward();
+  EXPECT_THAT(message_of([&] { scaler.step(optimizer); }), is_refused);
+  EXPECT_THAT(message_of([&] { scaler.unscale_(optimizer); }), is_refused);
+  EXPECT_EQ(one.weight.grad()[0].item<double>(), 1);
+  EXPECT_EQ(one.weight[0].item<double>(), 1);
+  optimizer.zero_grad();
+  scaler.scale(one.loss(1));
   EXPECT_THAT(message_of([&] { scaler.unscale_(optimizer); }), HasSubstr("after backward()"));
   EXPECT_THAT(message_of([&] { scaler.update(); }), HasSubstr("without a step()"));
   EXPECT_THAT(message_of([&] { scaler.update(-1); }), HasSubstr("update(-1"));

@@ -75,8 +75,11 @@ TEST(Objects, AFailureOfOneRankIsToldToAll) {
   const int odd = kolo::size() - 1;
   // An undefined tensor in a list has no bytes.
   const std::vector<torch::Tensor> list = {kolo::rank() == odd ? torch::Tensor() : torch::ones(2)};
-  const auto expected = testing::StartsWith("rank " + std::to_string(odd) + ": ");
+  const auto expected = testing::StartsWith("rank " + std::to_string(odd) +
+                                            ": the value to send is, or has, an undefined tensor");
   EXPECT_THAT(message_of([&] { kolo::broadcast_object(list, odd); }), expected);
+  EXPECT_THAT(message_of([&] { kolo::broadcast_object(list[0], odd); }), expected);
+  EXPECT_THAT(message_of([&] { kolo::broadcast_object(torch::IValue(list[0]), odd); }), expected);
   EXPECT_THAT(message_of([&] { kolo::allgather_object(list); }), expected);
   EXPECT_EQ(kolo::broadcast_object(std::string("x"), odd), "x") << "still usable";
 }

@@ -320,7 +320,8 @@ TEST(ShardedOptimizer, GradientsThatAreClippedStayUntilTheStep) {
     auto& gradient = network->conv->weight.mutable_grad();
     gradient = gradient.contiguous();
     kolo::GradScaler scaler({.init_scale = 0.5});
-    scaler.unscale_(optimizer);  // doubles them
+    scaler.scale(torch::zeros({}));  // else it refuses the next call
+    scaler.unscale_(optimizer);      // doubles them
     EXPECT_NEAR(optimizer.clip_grad_norm(1e9), 2 * norm, 1e-4 * norm);
     EXPECT_NEAR(optimizer.clip_grad_norm(0.01), 2 * norm, 1e-4 * norm);
     network->zero_grad();  // the pieces still have them

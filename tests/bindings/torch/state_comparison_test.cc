@@ -122,10 +122,10 @@ TEST(StateComparison, ABackwardOfARankThatIsNotScaledIsNone) {
   for (const auto way : {Trained::Way::kDdp, Trained::Way::kOptimizer}) {
     GradScaler scaler({.init_scale = 8});
     Trained trained(way);
-    // As on a rank without a batch.
-    for (int step = 0; step < 2; ++step) {
+    // As on a rank without a batch after the first step.
+    for (int step = 0; step < 3; ++step) {
       trained.clear();
-      (is_last() ? trained.loss() * 0 : scaler.scale(trained.loss())).backward();
+      (step > 0 && is_last() ? trained.loss() * 0 : scaler.scale(trained.loss())).backward();
       scaler.step(*trained.optimizer);
       scaler.update();
     }

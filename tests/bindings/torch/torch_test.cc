@@ -34,6 +34,8 @@ TEST(Functions, AllreduceTakesEveryTypeAndLayout) {
   EXPECT_EQ(kolo::allreduce(torch::empty({0, 3})).numel(), 0);
   const auto scaled = kolo::allreduce(torch::ones({4}), {.prescale = 0.5, .postscale = 8.0});
   EXPECT_TRUE(torch::allclose(scaled, torch::full({4}, 4.0 * kolo::size())));
+  const auto halves = kolo::allreduce(torch::tensor({3, -3}), {.prescale = 0.5});
+  EXPECT_TRUE(torch::equal(halves, torch::tensor({1, -1}) * kolo::size()));
 }
 
 TEST(Functions, BroadcastFromEveryRoot) {
@@ -399,6 +401,40 @@ TEST(DistributedOptimizer, WhatWasMovedAwaySaysSo) {
   // NOLINTNEXTLINE(bugprone-use-after-move): that is what is tested
   EXPECT_THAT(message_of([&] { optimizer.zero_grad(); }), HasSubstr("it was moved away"));
   EXPECT_EQ(kept.pending(), 0U);
+}
+
+TEST(ShardedOptimizer, WhatWasMovedAwaySaysSo) {
+  torch::nn::Linear layer(2, 1);
+  kolo::ShardedOptimizer<torch::optim::SGD> optimizer(torch::optim::SGD(layer->parameters(), 0.1),
+                                                      layer->named_parameters());
+  auto kept = std::move(optimizer);
+  // NOLINTNEXTLINE(bugprone-use-after-move): that is what is tested
+  EXPECT_THAT(message_of([&] { optimizer.step(); }), HasSubstr("it was moved away"));
+  EXPECT_THAT(message_of([&] { optimizer.zero_grad(); }), HasSubstr("it was moved away"));
+  kept.step();
+}
+
+TEST(DistributedDataParallel, WhatWasMovedAwaySaysSo) {
+  kolo::DistributedDataParallel ddp(torch::nn::Linear(2, 1).ptr());
+  auto kept = std::move(ddp);
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+  EXPECT_THAT(message_of([&] { ddp.forward(torch::ones({1, 2})); }), HasSubstr("it has no module"));
+  EXPECT_THAT(message_of([&] { const auto local = ddp.no_sync(); }), HasSubstr("it has no module"));
+  EXPECT_THAT(message_of([&] { ddp.zero_grad(); }), HasSubstr("it has no module"));
+  // NOLINTEND(bugprone-use-after-move)
+  kept.forward(torch::ones({1, 2})).sum().backward();
+  EXPECT_THAT(message_of([&] { kolo::DistributedDataParallel(torch::nn::Linear(nullptr)); }),
+              HasSubstr("it has no module"));
+}
+
+TEST(TensorWork, WithoutAnOperationSaysSo) {
+  kolo::TensorWork work = kolo::allreduce_async(torch::ones({2}), {.name = "moved"});
+  kolo::TensorWork kept = std::move(work);
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+  EXPECT_THAT(message_of([&] { work.wait(); }), HasSubstr("it has no operation"));
+  EXPECT_THAT(message_of([&] { kolo::poll(work); }), HasSubstr("it has no operation"));
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(kept.wait()[0].item<double>(), kolo::size());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The protocol between the store's two ends: framing, and that arbitrary bytes do no harm, before
-// the hello or after it.
+// The protocol between the store's two ends: framing, a side that says nothing, and that arbitrary
+// bytes do no harm, before the hello or after it.
 #include "runtime/bootstrap/store_wire.h"
 #include "runtime/bootstrap/tcp_store.h"
 #include "runtime/bootstrap/tcp_store_server.h"
@@ -14,6 +14,9 @@ namespace kolo::store_wire_test {
 namespace {
 
 using std::chrono::seconds;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(StoreWire, FramesComeWholeOrNotAtAll) {
   const Fields fields = {"exchange", "", std::string(300, '\0'), "7"};
@@ -88,6 +91,20 @@ UniqueDescriptor introduced(const Endpoint& server) {
   const std::string proof = store_proof("", "client", nonce, "mine", member);
   EXPECT_TRUE(send_all(fd->get(), to_frame({"mine", proof, "1", "2", member.who}), later()).ok());
   return *std::move(fd);
+}
+
+TEST(StoreClient, ASilentProgramAtThePortIsAWarningThenAnError) {
+  const auto silent = listen_at({"127.0.0.1", 0});
+  ASSERT_TRUE(silent.ok());
+  const Endpoint endpoint = {"127.0.0.1", silent->port};
+  std::vector<std::string> told;
+  const auto store = TcpStore::join(endpoint, {1, 2, "test"}, "", soon(),
+                                    [&](const std::string& line) { told.push_back(line); });
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.error().code, ErrorCode::kMismatch);
+  const auto names_the_port = AllOf(HasSubstr(to_text(endpoint)), HasSubstr("MASTER_PORT"));
+  EXPECT_THAT(store.error().message, names_the_port);
+  EXPECT_THAT(told, ElementsAre(AllOf(HasSubstr("says nothing yet"), names_the_port)));
 }
 
 TEST(StoreServer, NoRequestOfARankBreaksIt) {

@@ -1,9 +1,10 @@
 // A training for the flight recorder's tests. Arguments: steps; then a fault, a rank and a step, in
 // which this rank stops before it submits anything ("stop"), aborts the job ("abort"), leaves out
 // layer.2 ("skip"), takes the loss's maximum ("maximum"; "handled": and all ranks go on),
-// broadcasts it from itself ("root"), or makes another in-order call than the others ("order").
-// Then the status with which ranks end that kolo did not fail, and "shutdown" if they call that
-// before. Ends with 3 if kolo fails.
+// broadcasts it from itself ("root"), gives a wrong argument for its sum ("refused"), or makes
+// another in-order call than the others ("order"). Then the status with which ranks end that kolo
+// did not fail, and "shutdown" if they call that before. Ends with 3 if kolo fails.
+#include "bindings/core/refusals.h"
 #include "bindings/core/step_scope.h"
 
 #include <kolo/kolo.h>
@@ -25,6 +26,12 @@ void take_maximum(std::vector<float>& loss, bool is_odd) {
                   {.op = is_odd ? kolo::ReduceOp::kMax : kolo::ReduceOp::kSum, .name = "loss"});
 }
 
+void take_sum_or_refuse(std::vector<float>& loss, bool is_odd) {
+  if (!is_odd) take_maximum(loss, false);
+  for (const auto& work : kolo::refuse_allreduces({"loss"}, "a wrong argument", "", {}))
+    kolo::synchronize(*work);
+}
+
 void train(int steps, const std::string& fault, int rank, int at) {
   std::vector<std::vector<float>> layers(kLayers, std::vector<float>(8, 1.0F));
   std::vector<float> loss(4, 1.0F);
@@ -41,6 +48,7 @@ void train(int steps, const std::string& fault, int rank, int at) {
       kolo::broadcast(loss.data(), {4}, kolo::DataType::kFloat32, fails ? rank : 0,
                       {.name = "loss"});
     if (step == at && fault == "maximum") take_maximum(loss, fails);
+    if (step == at && fault == "refused") take_sum_or_refuse(loss, fails);
     if (step == at && fault == "handled") {
       try {
         take_maximum(loss, fails);

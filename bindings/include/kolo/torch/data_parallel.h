@@ -51,19 +51,18 @@ class DataParallel : public ModuleWrapper<DataParallel<M>, M> {
  public:
   /// Throws what the constructor of Replicas throws.
   explicit DataParallel(M module, const DataParallelOptions& options = {})
-      : Wrapper(std::move(module)), replicas_(make_replicas(*module_, options)) {}
+      : Wrapper(std::move(module)), replicas_(make_replicas(*this->module_, options)) {}
 
   /// Returns the result of the module's forward: tensors, or tuples, pairs, arrays, optionals and
   /// vectors of tensors. Throws what Replicas::forward() throws.
   template <class... Arguments>
   auto forward(const Arguments&... arguments) {
-    return replicas_.forward(pointer_of(module_), arguments...);
+    return replicas_.forward(pointer_of(this->held()), arguments...);
   }
 
   torch::Device output_device() const { return replicas_.output_device(); }
 
  private:
-  using Wrapper::module_;
   Replicas replicas_;
 };
 

@@ -154,7 +154,7 @@ class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>,
   /// Returns the result of the module's forward.
   template <class... Arguments>
   auto forward(Arguments&&... arguments) {
-    reducer_->before_forward(*module_);
+    reducer().before_forward(*module_);
     using Output = decltype(module_->forward(std::forward<Arguments>(arguments)...));
     if constexpr (std::is_void_v<Output>) {
       if (replicas_) raise_not_replicable(*module_);
@@ -170,17 +170,22 @@ class DistributedDataParallel : public ModuleWrapper<DistributedDataParallel<M>,
     }
   }
 
-  NoSync no_sync() { return NoSync(*reducer_); }
+  NoSync no_sync() { return NoSync(reducer()); }
   /// As DdpReducer::set_sample_count.
-  void set_sample_count(std::int64_t samples) { reducer_->set_sample_count(samples); }
+  void set_sample_count(std::int64_t samples) { reducer().set_sample_count(samples); }
   /// As DdpReducer::register_comm_hook.
-  void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
-  DdpStats stats() const { return reducer_->stats(); }
+  void register_comm_hook(CommHook hook) { reducer().register_comm_hook(std::move(hook)); }
+  DdpStats stats() const { return reducer().stats(); }
 
-  void leave_world() override { reducer_->leave_world(); }
-  void enter_world() override { reducer_->enter_world(); }
+  void leave_world() override { reducer().leave_world(); }
+  void enter_world() override { reducer().enter_world(); }
 
  private:
+  DdpReducer& reducer() const {
+    static_cast<void>(this->held());
+    return *reducer_;
+  }
+
   template <class Output, class... Arguments>
   Output compute(Arguments&&... arguments) {
     if (replicas_) {

@@ -45,8 +45,9 @@ namespace kolo {
 /// Operation, name and factors of an all-reduce.
 struct TensorAllreduceOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::string name = {};   ///< as AllreduceOptions::name
-  double prescale = 1.0;   ///< multiplies every rank's input before the sum
+  std::string name = {};  ///< as AllreduceOptions::name
+  /// Multiplies every rank's input before the reduction, where integers truncate toward zero.
+  double prescale = 1.0;
   double postscale = 1.0;  ///< multiplies the result
   ProcessSet process_set = {};
 };

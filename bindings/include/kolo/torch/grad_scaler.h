@@ -66,11 +66,12 @@ class KOLO_API GradScaler {
   torch::Tensor scale(const torch::Tensor& loss);
   /// Like scale(), but keeps an update of update_later() deferred. Use it for a loss whose
   /// gradients are added to gradients that have the present scale.
-  torch::Tensor scale_as_before(const torch::Tensor& loss) const;
+  torch::Tensor scale_as_before(const torch::Tensor& loss);
   /// Divides the optimizer's gradients by the scale, once a step. First waits for the gradients of
   /// a DistributedOptimizer. Throws kInvalidArgument for a second call before update(), if there is
   /// no gradient, and for float16 gradients, because their division would lose what the scale has
-  /// saved. Throws kMismatch if ranks differ, as above.
+  /// saved. Throws it, too, if this scaler has never scaled a loss: a rank whose first steps have
+  /// no batch scales a loss of zero. Throws kMismatch if ranks differ, as above.
   void unscale_(torch::optim::Optimizer& optimizer);
   /// Calls unscale_() if that was not done, then the optimizer's step(), unless a gradient has
   /// overflowed. Returns whether the step was taken, the same on every rank. Not for LBFGS, whose
@@ -111,6 +112,7 @@ class KOLO_API GradScaler {
   std::int64_t growth_tracker_ = 0;
   std::map<const torch::optim::Optimizer*, Pass> passes_;  ///< since the last update()
   bool update_is_due_ = false;                             ///< update_later() was called
+  bool has_scaled_ = false;                                ///< a loss, ever
 };
 
 /// E.g. torch::save(scaler, "scaler.pt").

@@ -43,6 +43,7 @@ class KOLO_API Meter {
   explicit Meter(std::string name = {}) : name_(std::move(name)) {}
 
   /// Local: adds `count` samples whose mean is `mean`, such as a loss with reduction "mean".
+  /// Throws kInvalidArgument if `count` is negative.
   void add(double mean, std::int64_t count = 1);
   /// Local: forgets all samples.
   void reset();

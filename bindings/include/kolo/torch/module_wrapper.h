@@ -7,9 +7,14 @@
 //   torch::save(ddp.module(), "model.pt");
 #pragma once
 
+#include <kolo/export.h>
+
 #include <utility>
 
 namespace kolo {
+
+/// Throws kInvalidArgument for a wrapper without a module.
+[[noreturn]] KOLO_API void refuse_no_module();
 
 /// `M` is a module holder (TORCH_MODULE, torch::nn::Sequential, …) or a shared pointer to a module.
 template <class Self, class M>
@@ -33,17 +38,28 @@ class ModuleWrapper {
   const M& module() const { return module_; }
 
   // These call the module's own functions.
-  auto parameters() const { return module_->parameters(); }
-  auto named_parameters() const { return module_->named_parameters(); }
-  auto buffers() const { return module_->buffers(); }
-  auto named_buffers() const { return module_->named_buffers(); }
-  void train(bool on = true) { module_->train(on); }
-  void eval() { module_->eval(); }
-  bool is_training() const { return module_->is_training(); }
-  void zero_grad(bool set_to_none = true) { module_->zero_grad(set_to_none); }
+  auto parameters() const { return held()->parameters(); }
+  auto named_parameters() const { return held()->named_parameters(); }
+  auto buffers() const { return held()->buffers(); }
+  auto named_buffers() const { return held()->named_buffers(); }
+  void train(bool on = true) { held()->train(on); }
+  void eval() { held()->eval(); }
+  bool is_training() const { return held()->is_training(); }
+  void zero_grad(bool set_to_none = true) { held()->zero_grad(set_to_none); }
 
  protected:
-  explicit ModuleWrapper(M module) : module_(std::move(module)) {}
+  explicit ModuleWrapper(M module) : module_(std::move(module)) { static_cast<void>(held()); }
+
+  /// The module. Throws kInvalidArgument if there is none: an empty one was passed, or this was
+  /// moved away.
+  M& held() {
+    if (!module_) refuse_no_module();
+    return module_;
+  }
+  const M& held() const {
+    if (!module_) refuse_no_module();
+    return module_;
+  }
 
   M module_;
 };

@@ -52,6 +52,9 @@ KOLO_API std::string reason_of(const std::exception& exception);
 /// Throws kMismatch unless the number of received bytes is the size of the number here.
 KOLO_API void check_number(std::size_t bytes, std::size_t size);
 
+/// Throws kInvalidArgument for an undefined tensor.
+KOLO_API void check_defined(const torch::Tensor& tensor);
+
 /// Converts a value to bytes; from_bytes() converts back. T is a number, a string, a tensor, an
 /// IValue, or else a default-constructible type that torch::save() takes. A tensor that is a view
 /// is cloned first, because torch::save() would write all of its memory.
@@ -62,15 +65,19 @@ std::string to_bytes(const T& value) {
   } else if constexpr (std::is_same_v<T, std::string>) {
     return value;
   } else if constexpr (std::is_same_v<T, torch::IValue>) {
+    if (value.isTensor()) check_defined(value.toTensor());
     const std::vector<char> bytes = torch::pickle_save(value);
     return {bytes.begin(), bytes.end()};
   } else {
     std::ostringstream stream;
     if constexpr (std::is_same_v<T, torch::Tensor>) {
-      const bool view = value.defined() && value.has_storage() && !value.is_meta() &&
-                        value.storage().nbytes() > value.nbytes();
+      check_defined(value);
+      const bool view =
+          value.has_storage() && !value.is_meta() && value.storage().nbytes() > value.nbytes();
       torch::save(view ? value.clone() : value, stream);
     } else {
+      if constexpr (std::is_same_v<T, std::vector<torch::Tensor>>)
+        for (const torch::Tensor& tensor : value) check_defined(tensor);
       torch::save(value, stream);
     }
     return std::move(stream).str();

@@ -138,6 +138,9 @@ class PreparedModel : public WorldMember {
   PreparedModel(M module, const DdpOptions& options, std::shared_ptr<AcceleratorState> state)
       : ddp_(std::make_shared<DistributedDataParallel<M>>(std::move(module), options)),
         state_(std::move(state)) {}
+  // A handle without moves: what was moved from works on.
+  PreparedModel(const PreparedModel&) = default;
+  PreparedModel& operator=(const PreparedModel&) = default;
 
   /// Returns the result of the module's forward. With mixed precision, forward runs in the half
   /// type, and tensors of a half type are returned in float32, also inside tuples, vectors, …
@@ -194,6 +197,9 @@ class PreparedOptimizer {
                    },
                .number = state_->optimizers++};
   }
+  // A handle without moves: what was moved from works on.
+  PreparedOptimizer(const PreparedOptimizer&) = default;
+  PreparedOptimizer& operator=(const PreparedOptimizer&) = default;
 
   /// Does nothing while gradients add up. With float16 it skips the step if gradients have
   /// overflowed.
@@ -249,6 +255,9 @@ class PreparedScheduler {
  public:
   PreparedScheduler(std::shared_ptr<S> scheduler, std::shared_ptr<AcceleratorState> state)
       : scheduler_(std::move(scheduler)), state_(std::move(state)) {}
+  // A handle without moves: what was moved from works on.
+  PreparedScheduler(const PreparedScheduler&) = default;
+  PreparedScheduler& operator=(const PreparedScheduler&) = default;
 
   void step()
     requires std::is_base_of_v<torch::optim::LRScheduler, S>

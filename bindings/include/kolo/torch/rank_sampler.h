@@ -41,6 +41,10 @@ struct RankSamplerOptions {
 /// data loader.
 class KOLO_API RankSampler : public torch::data::samplers::Sampler<> {
  public:
+  // Without moves: a sampler that was moved into a loader is still a handle on its state.
+  RankSampler(const RankSampler&) = default;
+  RankSampler& operator=(const RankSampler&) = default;
+
   /// Chooses the permutation of this epoch. It takes effect at the next reset(), which the data
   /// loader calls in begin().
   void set_epoch(std::size_t epoch);

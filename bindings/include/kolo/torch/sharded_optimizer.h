@@ -130,14 +130,14 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
     }
     full_ = nullptr;
     take_added_groups();
-    shards_->step([this] { O::step(nullptr); });
+    shards().step([this] { O::step(nullptr); });
     return loss;
   }
 
   /// Clears the gradients of the parameters and of this rank's pieces. Call this one, or the
   /// module's. zero_grad() through a reference to torch::optim::Optimizer clears the pieces only,
   /// so gradients would add up over steps; the next step then warns.
-  void zero_grad(bool set_to_none = true) { shards_->zero_grad(*this, set_to_none); }
+  void zero_grad(bool set_to_none = true) { shards().zero_grad(*this, set_to_none); }
 
   /// Collective: all ranks add the same group, with parameters "group<i>.parameter<j>". If one rank
   /// refuses it, all throw. The next collective call adopts a group that was added through
@@ -145,21 +145,21 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   void add_param_group(const torch::optim::OptimizerParamGroup& group) {
     take_added_groups();
     full_ = nullptr;
-    O::add_param_group(shards_->add_group(group, this->defaults()));
+    O::add_param_group(shards().add_group(group, this->defaults()));
   }
 
   /// Reduces the gradients into the pieces, to look at them or change them before step().
   void synchronize() override {
     take_added_groups();
-    shards_->synchronize();
+    shards().synchronize();
   }
   /// Call it after synchronize(): the next step() does not synchronize again. It does so
   /// nevertheless if a rank has other gradients by then, so gradients of a skipped step are not
   /// used in a later one.
-  void skip_synchronize() override { shards_->skip_next(); }
+  void skip_synchronize() override { shards().skip_next(); }
   /// False: each rank has the gradients of its pieces.
   bool same_gradients_on_every_rank() const override { return false; }
-  ProcessSet process_set() const override { return shards_->process_set(); }
+  ProcessSet process_set() const override { return shards().process_set(); }
   /// Scales the reduced gradients so that their norm over all parameters is at most `max_norm`. It
   /// first calls synchronize(), unless skip_synchronize() was called for these gradients. The next
   /// step() does not synchronize again. Returns the norm before scaling, the same on every rank.
@@ -167,7 +167,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// already reduced. So look at the gradients in param_groups() afterwards.
   double clip_grad_norm(double max_norm, double norm_type = 2.0) {
     take_added_groups();
-    return shards_->clip_grad_norm(max_norm, norm_type);
+    return shards().clip_grad_norm(max_norm, norm_type);
   }
 
   /// Bytes of optimizer state on this rank.
@@ -175,7 +175,7 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
 
   void consolidate(int root = 0) override {
     take_added_groups();
-    full_ = shards_->consolidate(
+    full_ = shards().consolidate(
         *this, root, [this](const Groups& groups) { return make(groups, *this); },
         [this](torch::serialize::OutputArchive& archive) { O::save(archive); });
   }
@@ -183,57 +183,62 @@ class ShardedOptimizer : public O, public ShardedState, public ReducingOptimizer
   /// Writes the state that consolidate() brought here. Throws kInvalidArgument without a
   /// consolidate() since the last step, load() or new group.
   void save(torch::serialize::OutputArchive& archive) const override {
-    shards_->check_consolidated(full_ != nullptr);
+    shards().check_consolidated(full_ != nullptr);
     full_->save(archive);
   }
 
   std::vector<torch::Tensor> whole_parameters() const override {
-    return shards_->whole_parameters();
+    return shards().whole_parameters();
   }
 
-  std::uint32_t loaded_state() const override { return shards_->loaded_state(); }
+  std::uint32_t loaded_state() const override { return shards().loaded_state(); }
   void set_loaded_state(std::uint32_t fingerprint) override {
-    shards_->set_loaded_state(fingerprint);
+    shards().set_loaded_state(fingerprint);
   }
 
   void take_added_groups() override {
-    if (shards_->take_added_groups(*this, this->defaults())) full_ = nullptr;
+    if (shards().take_added_groups(*this, this->defaults())) full_ = nullptr;
   }
 
   /// Takes this rank's pieces of a whole state, as save() and the plain optimizer write it.
   /// Collective only if there are groups to adopt.
   void load(torch::serialize::InputArchive& archive) override {
     take_added_groups();
-    const std::unique_ptr<torch::optim::Optimizer> full = make(shards_->whole_groups(*this), *this);
+    const std::unique_ptr<torch::optim::Optimizer> full = make(shards().whole_groups(*this), *this);
     full->state().clear();
     full->load(archive);
     full_ = nullptr;
-    shards_->take_pieces(*full, *this);
+    shards().take_pieces(*full, *this);
   }
 
   /// Drops this rank's part of the state. elastic::run() has a copy; other programs consolidate()
   /// and save the state before, and load it in the next world.
   void leave_world() override {
-    shards_->leave_world();
+    shards().leave_world();
     full_ = nullptr;
     this->state().clear();
   }
   void enter_world() override {
-    const Groups groups = shards_->enter_world(*this);
+    const Groups groups = shards().enter_world(*this);
     const std::unique_ptr<torch::optim::Optimizer> fresh = make(groups, *this);
     for (std::size_t g = 0; g < groups.size(); ++g)
       this->param_groups()[g].params() = groups[g].params();
     std::swap(this->state(), fresh->state());
   }
 
-  std::int64_t part_bytes() override { return shards_->part_bytes(*this); }
-  std::byte* save_part(std::byte* to) override { return shards_->save_part(*this, to); }
+  std::int64_t part_bytes() override { return shards().part_bytes(*this); }
+  std::byte* save_part(std::byte* to) override { return shards().save_part(*this, to); }
   std::int64_t load_part(const std::byte* from, std::int64_t bytes, int rank, int size) override {
-    return shards_->load_part(*this, from, bytes, rank, size);
+    return shards().load_part(*this, from, bytes, rank, size);
   }
 
  private:
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+
+  ShardedParameters& shards() const {
+    if (shards_ == nullptr) ShardedParameters::refuse_moved();
+    return *shards_;
+  }
 
   ShardedOptimizer(std::unique_ptr<ShardedParameters> shards, const Defaults& defaults)
       : O(shards->groups(), defaults), shards_(std::move(shards)) {

@@ -108,6 +108,8 @@ class KOLO_API ShardedParameters {
   ShardedParameters(const ShardedParameters&) = delete;
   ShardedParameters& operator=(const ShardedParameters&) = delete;
 
+  /// Throws kInvalidArgument: the optimizer was moved from.
+  [[noreturn]] static void refuse_moved();
   /// The optimizer's groups, with this rank's pieces.
   const Groups& groups() const;
   ProcessSet process_set() const;

@@ -59,9 +59,9 @@ class KOLO_API SyncBatchNormImpl
     train(norm.is_training());
   }
 
-  /// Throws kInvalidArgument for an input with other dimensions or channels. Also throws it on
-  /// every rank if a channel has only one value in all batches together, because its variance is
-  /// unknown.
+  /// Throws kInvalidArgument for an input with other dimensions or channels, or whose type is not
+  /// floating-point. Also throws it on every rank if a channel has only one value in all batches
+  /// together, because its variance is unknown. Its backward throws kUnsupported with create_graph.
   torch::Tensor forward(const torch::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 

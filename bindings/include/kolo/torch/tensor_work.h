@@ -23,7 +23,8 @@ namespace kolo {
 
 struct TensorWorkParts;
 
-/// An operation in flight on a tensor. It keeps the memory alive.
+/// An operation in flight on a tensor. It keeps the memory alive. All but valid() and drain() throw
+/// kInvalidArgument if there is no operation: none was assigned, or it was moved away.
 class KOLO_API TensorWork {
  public:
   TensorWork() = default;
@@ -31,23 +32,25 @@ class KOLO_API TensorWork {
   explicit TensorWork(TensorWorkParts parts);
 
   bool valid() const { return work_ != nullptr; }
-  /// Whether the operation has ended. Never blocks. Precondition: valid().
-  bool done() const { return work_->done(); }
+  /// Whether the operation has ended. Never blocks.
+  bool done() const { return work().done(); }
   /// Waits and returns the result. Throws the operation's failure. May be called again.
   torch::Tensor wait();
   /// Waits until the operation has ended or `until` has passed. Returns done().
   bool wait_until(std::chrono::steady_clock::time_point until) const;
   /// Waits until nothing accesses the memory any more, whatever the outcome. On CUDA tensors, later
-  /// work of the current stream runs after that.
+  /// work of the current stream runs after that. Does nothing without an operation.
   void drain();
   /// As Work::contributors(). Precondition: done.
-  int contributors() const { return work_->contributors(); }
+  int contributors() const { return work().contributors(); }
   /// As Work::participants(). Precondition: done.
-  int participants() const { return work_->participants(); }
+  int participants() const { return work().participants(); }
   /// As Work::received_splits(). Precondition: done.
-  const std::vector<std::int64_t>& received_splits() const { return work_->received_splits(); }
+  const std::vector<std::int64_t>& received_splits() const { return work().received_splits(); }
 
  private:
+  Work& work() const;
+
   std::shared_ptr<Work> work_;
   torch::Tensor result_;   ///< what wait() returns
   torch::Tensor staging_;  ///< contiguous memory for a result that is not contiguous

@@ -68,7 +68,7 @@ def allreduce(tensor: torch.Tensor, average: bool | None = None, name: str | Non
     Args:
         average: the older form of ``op``: ``False`` is ``Sum``.
         compression: how the tensor travels.
-        prescale_factor: multiplies every rank's tensor before.
+        prescale_factor: multiplies every rank's tensor before; integers truncate.
         postscale_factor: multiplies the result.
     """
     op = _op(average, op)
