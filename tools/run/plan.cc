@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -375,6 +376,14 @@ Status check_number(int here) {
 }
 
 int free_port() {
+  // The kernel gives connections ports from 32768 on (ip_local_port_range). One of those may be
+  // taken by the time that rank 0 listens, or be taken on rank 0's host.
+  std::uniform_int_distribution<int> below(16384, 32767);
+  std::random_device dice;
+  for (int tries = 0; tries < 16; ++tries) {
+    const auto port = static_cast<std::uint16_t>(below(dice));
+    if (listen_at({"127.0.0.1", port}).ok()) return port;
+  }
   const auto listener = listen_at({"127.0.0.1", 0});
   return listener.ok() ? listener->port : kDefaultPort;
 }
