@@ -64,7 +64,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
       .results = list, .device = tensor.device(), .title = "kolo:all_gather", .inputs = inputs};
   if (is_even) {
     const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
-    started.works = {start_allgather(set(), input, output)};
+    started.works = {start_allgather(set(), input, output, !options.asyncOp)};
     started.finish = [list, output] {
       for (std::size_t i = 0; i < list.size(); ++i)
         copy_to(list[i], output[static_cast<std::int64_t>(i)]);
@@ -109,7 +109,7 @@ CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& in
   for (const torch::Tensor& tensor : inputs) {
     const torch::Tensor input = input_of(tensor);
     gathered.push_back(torch::empty({size_, tensor.numel()}, input.options()));
-    started.works.push_back(start_allgather(set(), input, gathered.back()));
+    started.works.push_back(start_allgather(set(), input, gathered.back(), !options.asyncOp));
   }
   for (const Tensors& list : outputs)
     started.results.insert(started.results.end(), list.begin(), list.end());
@@ -162,8 +162,8 @@ CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Ten
                                                            const c10d::AllgatherOptions& options) {
   return start_each(
       outputs, inputs, Whole::kOutput, "all_gather_single", c10d::ReduceOp::SUM,
-      [this](const torch::Tensor& input, const torch::Tensor& output) {
-        return start_allgather(set(), input, output);
+      [&](const torch::Tensor& input, const torch::Tensor& output) {
+        return start_allgather(set(), input, output, !options.asyncOp);
       },
       c10d::OpType::_ALLGATHER_BASE, options.timeout);
 }
@@ -197,12 +197,13 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
                   .device = outputs.front().device(),
                   .title = gathers ? "kolo:all_gather" : "kolo:reduce_scatter",
                   .inputs = inputs};
-  std::vector<Output> memories;
+  std::vector<Output> elsewhere;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Output& memory = memories.emplace_back(outputs[i], op);
-    started.works.push_back(start(input_of(inputs[i]), memory.memory()));
+    Output output(outputs[i], op);
+    started.works.push_back(start(input_of(inputs[i]), output.memory()));
+    if (output.is_elsewhere()) elsewhere.push_back(std::move(output));
   }
-  started.finish = finishing(std::move(memories));
+  started.finish = finishing(std::move(elsewhere));
   return to_work(std::move(started), type, timeout);
 }
 
@@ -265,7 +266,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
               input.options());
   parts.start(set(), OperationKind::kGather, input_of(input), root);
   Started started{
-      .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = {input}};
+      .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = input};
   if (is_root) {
     started.results = {output};
     started.finish = [output, parts, ranks = ranks_] {
@@ -328,7 +329,8 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
       outputs, inputs, Whole::kInput, call, options.reduceOp,
       [&](const torch::Tensor& input, const torch::Tensor& output) {
         const ReduceOp op = reduce_op(options.reduceOp, input, call);
-        return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op);
+        return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op,
+                                    !options.asyncOp);
       },
       c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
 }
@@ -358,7 +360,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                         copy_to(output, parts.all());
                       },
                   .title = "kolo:all_to_all",
-                  .inputs = {input}},
+                  .inputs = input},
                  c10d::OpType::ALLTOALL_BASE, options.timeout);
 }
 

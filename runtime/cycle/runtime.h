@@ -80,7 +80,7 @@ class Runtime {
   Status queue_ordered(const OrderedArguments& arguments);
   /// As queue_ordered(), but does not wait.
   Result<std::shared_ptr<Work>> start_ordered(const OrderedArguments& arguments,
-                                              std::shared_ptr<const void> keep_alive);
+                                              const KeepAlive& keep_alive);
   /// The driver whose call() carries small calls, for callers that keep it; null if it carries no
   /// all-reduce.
   std::shared_ptr<Driver> driver_of_small_calls() const;

@@ -318,7 +318,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> to_work(c10d_binding::Started started, c10d::OpType type,
                                          std::chrono::milliseconds timeout);
   /// By what addEphemeralTimeout() extends the deadline of a new work, which has these operations.
-  std::chrono::milliseconds extension_of(const std::vector<std::shared_ptr<Work>>& operations);
+  std::chrono::milliseconds extension_of(c10::ArrayRef<std::shared_ptr<Work>> operations);
 
   ProcessSet set_;
   c10::intrusive_ptr<c10d::Store> store_;  ///< null: none was given
