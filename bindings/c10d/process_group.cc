@@ -93,7 +93,7 @@ bool ProcessGroupKolo::in_order(const at::Tensor& tensor) const {
 }
 
 CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
-                                   std::chrono::milliseconds timeout) {
+                                   std::chrono::milliseconds timeout, bool is_async) {
   if (!started.inputs.empty()) device_ = started.device;
   if (timeout <= kNoTimeout) timeout = timeout_;
   if (!extensions_.empty()) {
@@ -105,7 +105,10 @@ CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
       GroupWork::Call{.type = type, .rank = rank_, .sequence = ++sequence_, .timeout = timeout},
       *futures_, hooks_);
   if (coalesced_) coalesced_->push_back(work);
-  return work;
+  // Hooks on completion know a call by its work.
+  if (is_async || coalesced_ || !hooks_->completion.empty()) return work;
+  work->wait();
+  return {};
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
@@ -182,7 +185,7 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
                   .finish = finishing(output),
                   .title = "kolo:broadcast",
                   .inputs = tensors},
-                 c10d::OpType::BROADCAST, options.timeout);
+                 c10d::OpType::BROADCAST, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -229,7 +232,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
     if (output.is_elsewhere()) elsewhere.push_back(std::move(output));
   }
   started.finish = finishing(std::move(elsewhere));
-  return to_work(std::move(started), type, options.timeout);
+  return to_work(std::move(started), type, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -252,12 +255,12 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
                   .finish = finishing(output),
                   .title = "kolo:reduce",
                   .inputs = tensors},
-                 c10d::OpType::REDUCE, options.timeout);
+                 c10d::OpType::REDUCE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
   return to_work({.works = {start_barrier(set(), !options.asyncOp)}, .title = "kolo:barrier"},
-                 c10d::OpType::BARRIER, options.timeout);
+                 c10d::OpType::BARRIER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {

@@ -75,7 +75,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     started.works = {parts.work()};
     started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
   }
-  return to_work(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
+  return to_work(std::move(started), c10d::OpType::ALLGATHER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -118,7 +118,8 @@ CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& in
       for (std::size_t i = 0; i < gathered.size(); ++i)
         copy_to(outputs[rank][i], gathered[i][static_cast<std::int64_t>(rank)]);
   };
-  return to_work(std::move(started), c10d::OpType::ALLGATHER_COALESCED, options.timeout);
+  return to_work(std::move(started), c10d::OpType::ALLGATHER_COALESCED, options.timeout,
+                 options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::allreduce_sparse(Tensors& tensors,
@@ -148,7 +149,7 @@ CallWork ProcessGroupKolo::allreduce_sparse(Tensors& tensors,
                   .finish = sum_up,
                   .title = "kolo:all_reduce",
                   .inputs = tensors},
-                 c10d::OpType::_ALLREDUCE_SPARSE, options.timeout);
+                 c10d::OpType::_ALLREDUCE_SPARSE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -165,13 +166,13 @@ CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Ten
       [&](const torch::Tensor& input, const torch::Tensor& output) {
         return start_allgather(set(), input, output, !options.asyncOp);
       },
-      c10d::OpType::_ALLGATHER_BASE, options.timeout);
+      c10d::OpType::_ALLGATHER_BASE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inputs, Whole whole,
                                       const char* call, const c10d::ReduceOp& op,
                                       const Start& start, c10d::OpType type,
-                                      std::chrono::milliseconds timeout) {
+                                      std::chrono::milliseconds timeout, bool is_async) {
   const torch::NoGradGuard no_grad;
   const bool gathers = whole == Whole::kOutput;
   const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
@@ -204,7 +205,7 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
     if (output.is_elsewhere()) elsewhere.push_back(std::move(output));
   }
   started.finish = finishing(std::move(elsewhere));
-  return to_work(std::move(started), type, timeout);
+  return to_work(std::move(started), type, timeout, is_async);
 }
 
 std::pair<int, Tensors> ProcessGroupKolo::check_rooted(const Rooted& names, Tensors& own,
@@ -245,7 +246,7 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
        .finish = [list = list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
        .title = "kolo:gather",
        .inputs = inputs},
-      c10d::OpType::GATHER, options.timeout);
+      c10d::OpType::GATHER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
@@ -274,7 +275,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
       copy_to(output, parts.all());
     };
   }
-  return to_work(std::move(started), c10d::OpType::GATHER, options.timeout);
+  return to_work(std::move(started), c10d::OpType::GATHER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
@@ -296,7 +297,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                              root = root] { copy_to(output, parts.from(0, "scatter", {root})); },
                   .title = "kolo:scatter",
                   .inputs = list},
-                 c10d::OpType::SCATTER, options.timeout);
+                 c10d::OpType::SCATTER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -332,7 +333,7 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
         return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op,
                                     !options.asyncOp);
       },
-      c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
+      c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -361,7 +362,7 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                       },
                   .title = "kolo:all_to_all",
                   .inputs = input},
-                 c10d::OpType::ALLTOALL_BASE, options.timeout);
+                 c10d::OpType::ALLTOALL_BASE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
@@ -383,7 +384,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
        .finish = [outputs, parts, ranks = ranks_] { parts.copy_to(outputs, "alltoall", ranks); },
        .title = "kolo:all_to_all",
        .inputs = inputs},
-      c10d::OpType::ALLTOALL, options.timeout);
+      c10d::OpType::ALLTOALL, options.timeout, options.asyncOp);
 }
 
 }  // namespace kolo

@@ -243,6 +243,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
     if (!started_.device.is_cpu()) devices.push_back(started_.device);
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), std::move(devices));
+    has_future_.store(true, std::memory_order_release);
   }
   const auto state = futures_.lock();
   // A callback must not wait for its own thread, so the future is completed here.
@@ -257,12 +258,8 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
 }
 
 void GroupWork::complete_future() {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    const std::lock_guard lock(future_mutex_);
-    future = future_;
-  }
-  if (future == nullptr) return;
+  if (!has_future_.load(std::memory_order_acquire)) return;  // future_ is set, and stays
+  const c10::intrusive_ptr<c10::ivalue::Future> future = future_;
   // Another thread completes it, and runs no user code before the future is complete.
   if (is_completing_.exchange(true)) return future->wait();
   try {

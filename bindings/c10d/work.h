@@ -135,6 +135,7 @@ class GroupWork final : public c10d::Work {
   std::shared_ptr<Recording> recording_;      ///< null: no profiler is active
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::atomic<bool> has_future_ = false;
   std::atomic<bool> is_completing_ = false;  ///< refers to the future
 };
 
