@@ -28,7 +28,8 @@ struct OrderedArguments {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;  ///< root of a broadcast, a rank of the world
   std::uint32_t process_set = 0;
-  /// To Runtime::start_ordered(): the caller waits for the Work at once.
+  /// For Runtime::start_ordered(): the caller waits for the Work at once, so the spin is that of a
+  /// blocking call.
   bool will_wait = false;
 };
 
