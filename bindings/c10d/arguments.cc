@@ -15,10 +15,11 @@ void refuse(const char* call, const std::string& why) {
 
 torch::Tensor first_of(const Tensors& list) { return list.empty() ? torch::Tensor() : list[0]; }
 
-torch::Tensor first_defined(const Tensors& list) {
+const torch::Tensor& first_defined(const Tensors& list) {
+  static const torch::Tensor none;
   const auto found =
       std::find_if(list.begin(), list.end(), [](const auto& tensor) { return tensor.defined(); });
-  return found == list.end() ? torch::Tensor() : *found;
+  return found == list.end() ? none : *found;
 }
 
 torch::Tensor first_defined(const TensorLists& lists) {

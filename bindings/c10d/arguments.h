@@ -27,7 +27,7 @@ auto& only(List& list, const char* call, const char* what) {
 /// Undefined if the list is empty.
 torch::Tensor first_of(const Tensors& list);
 /// The first defined tensor; undefined if there is none.
-torch::Tensor first_defined(const Tensors& list);
+const torch::Tensor& first_defined(const Tensors& list);
 torch::Tensor first_defined(const TensorLists& lists);
 template <class First, class Second>
 torch::Tensor first_defined(const First& first, const Second& second) {

@@ -5,6 +5,7 @@
 // call the group.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,16 +22,16 @@ class Hooks {
   void set(std::int64_t id, Hook hook) {
     const std::lock_guard lock(mutex_);
     hooks_[id] = std::move(hook);
+    is_empty_.store(false, std::memory_order_release);
   }
   void remove(std::int64_t id) {
     const std::lock_guard lock(mutex_);
     hooks_.erase(id);
+    is_empty_.store(hooks_.empty(), std::memory_order_release);
   }
-  bool empty() const {
-    const std::lock_guard lock(mutex_);
-    return hooks_.empty();
-  }
+  bool empty() const { return is_empty_.load(std::memory_order_acquire); }
   void call(Arguments... arguments) const {
+    if (empty()) return;
     const std::lock_guard lock(mutex_);
     for (const auto& [id, hook] : hooks_) hook(arguments...);
   }
@@ -38,6 +39,7 @@ class Hooks {
  private:
   mutable std::mutex mutex_;
   std::map<std::int64_t, Hook> hooks_;
+  std::atomic<bool> is_empty_ = true;  ///< most groups have no hooks, which costs no lock
 };
 
 /// Hooks of a group.

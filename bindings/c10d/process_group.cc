@@ -56,14 +56,14 @@ void ProcessGroupKolo::addEphemeralTimeout(const std::chrono::milliseconds& time
 }
 
 std::chrono::milliseconds ProcessGroupKolo::extension_of(
-    const std::vector<std::shared_ptr<Work>>& operations) {
+    c10::ArrayRef<std::shared_ptr<Work>> operations) {
   std::erase_if(extensions_, [](const Extension& extension) {
     return extension.first && std::all_of(extension.first->begin(), extension.first->end(),
                                           [](const auto& work) { return work->done(); });
   });
   std::chrono::milliseconds all{0};
   for (Extension& extension : extensions_) {
-    if (!extension.first) extension.first = operations;
+    if (!extension.first) extension.first = operations.vec();
     all += extension.time;
   }
   return all;
@@ -93,7 +93,7 @@ bool ProcessGroupKolo::in_order(const at::Tensor& tensor) const {
 }
 
 CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
-                                   std::chrono::milliseconds timeout) {
+                                   std::chrono::milliseconds timeout, bool is_async) {
   if (!started.inputs.empty()) device_ = started.device;
   if (timeout <= kNoTimeout) timeout = timeout_;
   if (!extensions_.empty()) {
@@ -105,7 +105,10 @@ CallWork ProcessGroupKolo::to_work(Started started, c10d::OpType type,
       GroupWork::Call{.type = type, .rank = rank_, .sequence = ++sequence_, .timeout = timeout},
       *futures_, hooks_);
   if (coalesced_) coalesced_->push_back(work);
-  return work;
+  // Hooks on completion know a call by its work.
+  if (is_async || coalesced_ || !hooks_->completion.empty()) return work;
+  work->wait();
+  return {};
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS
@@ -176,13 +179,13 @@ CallWork ProcessGroupKolo::broadcast(Tensors& tensors, const c10d::BroadcastOpti
         return world_rank(options.rootRank, "broadcast");
       });
   const Output output(tensors[0], /*with_elements=*/true);
-  return to_work({.works = {start_broadcast(set(), output.memory(), root)},
+  return to_work({.works = {start_broadcast(set(), output.memory(), root, !options.asyncOp)},
                   .results = tensors,
                   .device = tensors[0].device(),
-                  .finish = [output] { output.finish(); },
+                  .finish = finishing(output),
                   .title = "kolo:broadcast",
                   .inputs = tensors},
-                 c10d::OpType::BROADCAST, options.timeout);
+                 c10d::OpType::BROADCAST, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -204,7 +207,7 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
   const Called called{.kind = OperationKind::kAllreduce,
                       .in_order = in_order(first_defined(tensors)),
                       .operations = is_one || tensors.empty() ? 1 : tensors.size()};
-  const std::vector<ReduceOp> ops = checked(set(), called, [&] {
+  const ReduceOp op = checked(set(), called, [&] {
     if (is_one) (void)only(tensors, "allreduce", "tensor");
     if (tensors.empty()) refuse("allreduce_coalesced", "takes a tensor or more, not 0");
     for (const torch::Tensor& tensor : tensors) {
@@ -212,23 +215,24 @@ CallWork ProcessGroupKolo::allreduce_each(const Tensors& tensors,
       check_one_device(tensors.front(), tensor, "allreduce");
     }
     check_outputs(tensors, "allreduce");
-    std::vector<ReduceOp> of_each;
+    ReduceOp of_all{};
     for (const torch::Tensor& tensor : tensors)
-      of_each.push_back(reduce_op(options.reduceOp, tensor, "allreduce"));
-    return of_each;
+      of_all = reduce_op(options.reduceOp, tensor, "allreduce");
+    return of_all;
   });
   Started started{.results = tensors,
                   .device = tensors.front().device(),
                   .title = "kolo:all_reduce",
                   .inputs = tensors};
-  std::vector<Output> outputs;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Output& output = outputs.emplace_back(tensors[i], options.reduceOp);
-    const torch::Tensor input = reduced_form(input_of(tensors[i]), options.reduceOp);
-    started.works.push_back(start_allreduce(set(), input, output.memory(), ops[i]));
+  std::vector<Output> elsewhere;
+  for (const torch::Tensor& tensor : tensors) {
+    Output output(tensor, options.reduceOp);
+    const torch::Tensor input = reduced_form(input_of(tensor), options.reduceOp);
+    started.works.push_back(start_allreduce(set(), input, output.memory(), op, !options.asyncOp));
+    if (output.is_elsewhere()) elsewhere.push_back(std::move(output));
   }
-  started.finish = finishing(std::move(outputs));
-  return to_work(std::move(started), type, options.timeout);
+  started.finish = finishing(std::move(elsewhere));
+  return to_work(std::move(started), type, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -245,18 +249,18 @@ CallWork ProcessGroupKolo::reduce(Tensors& tensors, const c10d::ReduceOptions& o
   const torch::Tensor input = reduced_form(own, options.reduceOp);
   const Output output(options.rootRank == rank_ ? tensor : torch::empty_like(own),
                       options.reduceOp);
-  return to_work({.works = {start_allreduce(set(), input, output.memory(), op)},
+  return to_work({.works = {start_allreduce(set(), input, output.memory(), op, !options.asyncOp)},
                   .results = tensors,
                   .device = tensor.device(),
-                  .finish = [output] { output.finish(); },
+                  .finish = finishing(output),
                   .title = "kolo:reduce",
                   .inputs = tensors},
-                 c10d::OpType::REDUCE, options.timeout);
+                 c10d::OpType::REDUCE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::barrier(const c10d::BarrierOptions& options) {
-  return to_work({.works = {start_barrier(set())}, .title = "kolo:barrier"}, c10d::OpType::BARRIER,
-                 options.timeout);
+  return to_work({.works = {start_barrier(set(), !options.asyncOp)}, .title = "kolo:barrier"},
+                 c10d::OpType::BARRIER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::send(Tensors& tensors, int to, int tag) {
@@ -288,7 +292,7 @@ CallWork ProcessGroupKolo::recv(Tensors& tensors, int from, int tag) {
   return to_work({.works = {start_recv(set(), output.memory(), peer, tag)},
                   .results = tensors,
                   .device = tensor.device(),
-                  .finish = [output] { output.finish(); },
+                  .finish = finishing(output),
                   .peer = from,
                   .title = "kolo:recv",
                   .inputs = tensors},
@@ -305,7 +309,7 @@ CallWork ProcessGroupKolo::recvAnysource(Tensors& tensors, int tag) {
   return to_work({.works = {start_recv_from_any(set(), output.memory(), tag)},
                   .results = tensors,
                   .device = tensor.device(),
-                  .finish = [output] { output.finish(); },
+                  .finish = finishing(output),
                   .senders = ranks_,
                   .title = "kolo:recvAnySource",
                   .inputs = tensors},

@@ -64,7 +64,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
       .results = list, .device = tensor.device(), .title = "kolo:all_gather", .inputs = inputs};
   if (is_even) {
     const torch::Tensor output = torch::empty({size_, tensor.numel()}, input.options());
-    started.works = {start_allgather(set(), input, output)};
+    started.works = {start_allgather(set(), input, output, !options.asyncOp)};
     started.finish = [list, output] {
       for (std::size_t i = 0; i < list.size(); ++i)
         copy_to(list[i], output[static_cast<std::int64_t>(i)]);
@@ -75,7 +75,7 @@ CallWork ProcessGroupKolo::allgather(TensorLists& outputs, Tensors& inputs,
     started.works = {parts.work()};
     started.finish = [list, parts, ranks = ranks_] { parts.copy_to(list, "allgather", ranks); };
   }
-  return to_work(std::move(started), c10d::OpType::ALLGATHER, options.timeout);
+  return to_work(std::move(started), c10d::OpType::ALLGATHER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
@@ -109,7 +109,7 @@ CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& in
   for (const torch::Tensor& tensor : inputs) {
     const torch::Tensor input = input_of(tensor);
     gathered.push_back(torch::empty({size_, tensor.numel()}, input.options()));
-    started.works.push_back(start_allgather(set(), input, gathered.back()));
+    started.works.push_back(start_allgather(set(), input, gathered.back(), !options.asyncOp));
   }
   for (const Tensors& list : outputs)
     started.results.insert(started.results.end(), list.begin(), list.end());
@@ -118,7 +118,8 @@ CallWork ProcessGroupKolo::allgather_coalesced(TensorLists& outputs, Tensors& in
       for (std::size_t i = 0; i < gathered.size(); ++i)
         copy_to(outputs[rank][i], gathered[i][static_cast<std::int64_t>(rank)]);
   };
-  return to_work(std::move(started), c10d::OpType::ALLGATHER_COALESCED, options.timeout);
+  return to_work(std::move(started), c10d::OpType::ALLGATHER_COALESCED, options.timeout,
+                 options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::allreduce_sparse(Tensors& tensors,
@@ -148,7 +149,7 @@ CallWork ProcessGroupKolo::allreduce_sparse(Tensors& tensors,
                   .finish = sum_up,
                   .title = "kolo:all_reduce",
                   .inputs = tensors},
-                 c10d::OpType::_ALLREDUCE_SPARSE, options.timeout);
+                 c10d::OpType::_ALLREDUCE_SPARSE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -162,16 +163,16 @@ CallWork ProcessGroupKolo::allgather_into_tensor_coalesced(Tensors& outputs, Ten
                                                            const c10d::AllgatherOptions& options) {
   return start_each(
       outputs, inputs, Whole::kOutput, "all_gather_single", c10d::ReduceOp::SUM,
-      [this](const torch::Tensor& input, const torch::Tensor& output) {
-        return start_allgather(set(), input, output);
+      [&](const torch::Tensor& input, const torch::Tensor& output) {
+        return start_allgather(set(), input, output, !options.asyncOp);
       },
-      c10d::OpType::_ALLGATHER_BASE, options.timeout);
+      c10d::OpType::_ALLGATHER_BASE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inputs, Whole whole,
                                       const char* call, const c10d::ReduceOp& op,
                                       const Start& start, c10d::OpType type,
-                                      std::chrono::milliseconds timeout) {
+                                      std::chrono::milliseconds timeout, bool is_async) {
   const torch::NoGradGuard no_grad;
   const bool gathers = whole == Whole::kOutput;
   const Called called{.kind = gathers ? OperationKind::kAllgather : OperationKind::kReduceScatter,
@@ -197,13 +198,14 @@ CallWork ProcessGroupKolo::start_each(const Tensors& outputs, const Tensors& inp
                   .device = outputs.front().device(),
                   .title = gathers ? "kolo:all_gather" : "kolo:reduce_scatter",
                   .inputs = inputs};
-  std::vector<Output> memories;
+  std::vector<Output> elsewhere;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Output& memory = memories.emplace_back(outputs[i], op);
-    started.works.push_back(start(input_of(inputs[i]), memory.memory()));
+    Output output(outputs[i], op);
+    started.works.push_back(start(input_of(inputs[i]), output.memory()));
+    if (output.is_elsewhere()) elsewhere.push_back(std::move(output));
   }
-  started.finish = finishing(std::move(memories));
-  return to_work(std::move(started), type, timeout);
+  started.finish = finishing(std::move(elsewhere));
+  return to_work(std::move(started), type, timeout, is_async);
 }
 
 std::pair<int, Tensors> ProcessGroupKolo::check_rooted(const Rooted& names, Tensors& own,
@@ -244,7 +246,7 @@ CallWork ProcessGroupKolo::gather(TensorLists& outputs, Tensors& inputs,
        .finish = [list = list, parts, ranks = ranks_] { parts.copy_to(list, "gather", ranks); },
        .title = "kolo:gather",
        .inputs = inputs},
-      c10d::OpType::GATHER, options.timeout);
+      c10d::OpType::GATHER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& input,
@@ -265,7 +267,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
               input.options());
   parts.start(set(), OperationKind::kGather, input_of(input), root);
   Started started{
-      .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = {input}};
+      .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = input};
   if (is_root) {
     started.results = {output};
     started.finish = [output, parts, ranks = ranks_] {
@@ -273,7 +275,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
       copy_to(output, parts.all());
     };
   }
-  return to_work(std::move(started), c10d::OpType::GATHER, options.timeout);
+  return to_work(std::move(started), c10d::OpType::GATHER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
@@ -295,7 +297,7 @@ CallWork ProcessGroupKolo::scatter(Tensors& outputs, TensorLists& inputs,
                              root = root] { copy_to(output, parts.from(0, "scatter", {root})); },
                   .title = "kolo:scatter",
                   .inputs = list},
-                 c10d::OpType::SCATTER, options.timeout);
+                 c10d::OpType::SCATTER, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -328,9 +330,10 @@ CallWork ProcessGroupKolo::reduce_scatter_tensor_coalesced(
       outputs, inputs, Whole::kInput, call, options.reduceOp,
       [&](const torch::Tensor& input, const torch::Tensor& output) {
         const ReduceOp op = reduce_op(options.reduceOp, input, call);
-        return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op);
+        return start_reduce_scatter(set(), reduced_form(input, options.reduceOp), output, op,
+                                    !options.asyncOp);
       },
-      c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout);
+      c10d::OpType::_REDUCE_SCATTER_BASE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -358,8 +361,8 @@ CallWork ProcessGroupKolo::alltoall_base(at::Tensor& output, at::Tensor& input,
                         copy_to(output, parts.all());
                       },
                   .title = "kolo:all_to_all",
-                  .inputs = {input}},
-                 c10d::OpType::ALLTOALL_BASE, options.timeout);
+                  .inputs = input},
+                 c10d::OpType::ALLTOALL_BASE, options.timeout, options.asyncOp);
 }
 
 CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
@@ -381,7 +384,7 @@ CallWork ProcessGroupKolo::alltoall(Tensors& outputs, Tensors& inputs,
        .finish = [outputs, parts, ranks = ranks_] { parts.copy_to(outputs, "alltoall", ranks); },
        .title = "kolo:all_to_all",
        .inputs = inputs},
-      c10d::OpType::ALLTOALL, options.timeout);
+      c10d::OpType::ALLTOALL, options.timeout, options.asyncOp);
 }
 
 }  // namespace kolo

@@ -18,8 +18,8 @@
 namespace kolo::c10d_binding {
 namespace {
 
-std::shared_ptr<Work> in_order(const OrderedArguments& call, std::shared_ptr<const void> owner) {
-  return throwing_for_host([&] { return start_ordered(call, std::move(owner)); });
+std::shared_ptr<Work> in_order(const OrderedArguments& call, const KeepAlive& keep_alive) {
+  return throwing_for_host([&] { return start_ordered(call, keep_alive); });
 }
 
 std::shared_ptr<Work> by_order(Submission call, Allocator allocate = {}) {
@@ -39,7 +39,7 @@ std::shared_ptr<Work> start_on_host(const ProcessSet& set, OrderedArguments call
   call.count = count;
   call.type = data_type_of(output, {});
   call.process_set = set.id();
-  return in_order(call, owner_of(input, output));
+  return in_order(call, [&input, &output] { return owner_of(input, output); });
 }
 
 /// Returns the existing memory, or null if the size differs, which fails the operation.
@@ -189,30 +189,35 @@ void Output::finish() const {
   tensor_.copy_(bytes.view(tensor_.scalar_type()).view(tensor_.sizes()));
 }
 
-std::function<void()> finishing(std::vector<Output> outputs) {
-  std::erase_if(outputs, [](const Output& output) { return !output.is_elsewhere(); });
-  if (outputs.empty()) return {};
-  return [outputs = std::move(outputs)] {
-    for (const Output& output : outputs) output.finish();
+std::function<void()> finishing(const Output& output) {
+  if (!output.is_elsewhere()) return {};
+  return [output] { output.finish(); };
+}
+
+std::function<void()> finishing(std::vector<Output> elsewhere) {
+  if (elsewhere.empty()) return {};
+  return [elsewhere = std::move(elsewhere)] {
+    for (const Output& output : elsewhere) output.finish();
   };
 }
 
 std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
-                                      const torch::Tensor& output, ReduceOp op) {
+                                      const torch::Tensor& output, ReduceOp op, bool will_wait) {
   if (output.is_cpu())
-    return start_on_host(set, {.kind = OperationKind::kAllreduce, .op = op}, input, output,
-                         output.numel());
+    return start_on_host(set, {.kind = OperationKind::kAllreduce, .op = op, .will_wait = will_wait},
+                         input, output, output.numel());
   Submission call = negotiated(set, OperationKind::kAllreduce, input, owner_of(input, output));
   call.signature.op = op;
   call.output = static_cast<std::byte*>(output.data_ptr());
   return by_order(std::move(call));
 }
 
-std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor,
-                                      int root) {
+std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor, int root,
+                                      bool will_wait) {
   if (tensor.is_cpu())
-    return start_on_host(set, {.kind = OperationKind::kBroadcast, .root = root}, tensor, tensor,
-                         tensor.numel());
+    return start_on_host(set,
+                         {.kind = OperationKind::kBroadcast, .root = root, .will_wait = will_wait},
+                         tensor, tensor, tensor.numel());
   Submission call = negotiated(set, OperationKind::kBroadcast, tensor, owner_of(tensor, tensor));
   call.signature.root = root;
   call.output = static_cast<std::byte*>(tensor.data_ptr());
@@ -220,25 +225,29 @@ std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor
 }
 
 std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
-                                      const torch::Tensor& output) {
+                                      const torch::Tensor& output, bool will_wait) {
   if (output.is_cpu())
-    return start_on_host(set, {.kind = OperationKind::kAllgather}, input, output, input.numel());
+    return start_on_host(set, {.kind = OperationKind::kAllgather, .will_wait = will_wait}, input,
+                         output, input.numel());
   return by_order(negotiated(set, OperationKind::kAllgather, input, owner_of(input, output)),
                   into(output));
 }
 
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
-                                           const torch::Tensor& output, ReduceOp op) {
+                                           const torch::Tensor& output, ReduceOp op,
+                                           bool will_wait) {
   if (output.is_cpu())
-    return start_on_host(set, {.kind = OperationKind::kReduceScatter, .op = op}, input, output,
-                         output.numel());
+    return start_on_host(set,
+                         {.kind = OperationKind::kReduceScatter, .op = op, .will_wait = will_wait},
+                         input, output, output.numel());
   Submission call = negotiated(set, OperationKind::kReduceScatter, input, owner_of(input, output));
   call.signature.op = op;
   return by_order(std::move(call), into(output));
 }
 
-std::shared_ptr<Work> start_barrier(const ProcessSet& set) {
-  return in_order({.kind = OperationKind::kBarrier, .process_set = set.id()}, nullptr);
+std::shared_ptr<Work> start_barrier(const ProcessSet& set, bool will_wait) {
+  return in_order(
+      {.kind = OperationKind::kBarrier, .process_set = set.id(), .will_wait = will_wait}, {});
 }
 
 std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,

@@ -80,21 +80,25 @@ class Output {
   bool is_bits_ = false;  ///< the memory has a byte for each bit
 };
 
-/// Returns a function that calls finish() on all outputs; none if there is nothing to copy.
-std::function<void()> finishing(std::vector<Output> outputs);
+/// Returns a function that calls finish() on all outputs that are elsewhere; none if none is.
+std::function<void()> finishing(const Output& output);
+std::function<void()> finishing(std::vector<Output> elsewhere);
 
 // Calls whose parts are equal on all ranks. On the host they use in-order submission; elsewhere
 // they are negotiated by their order. Tensors are contiguous, and all of one type and device.
+// `will_wait`: OrderedArguments::will_wait.
 std::shared_ptr<Work> start_allreduce(const ProcessSet& set, const torch::Tensor& input,
-                                      const torch::Tensor& output, ReduceOp op);
-std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor, int root);
+                                      const torch::Tensor& output, ReduceOp op, bool will_wait);
+std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor& tensor, int root,
+                                      bool will_wait);
 /// The output holds the ranks' inputs end to end.
 std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
-                                      const torch::Tensor& output);
+                                      const torch::Tensor& output, bool will_wait);
 /// The input holds a part for each rank, end to end.
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
-                                           const torch::Tensor& output, ReduceOp op);
-std::shared_ptr<Work> start_barrier(const ProcessSet& set);
+                                           const torch::Tensor& output, ReduceOp op,
+                                           bool will_wait);
+std::shared_ptr<Work> start_barrier(const ProcessSet& set, bool will_wait);
 
 // Messages; `tag` is 0 or more.
 std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,

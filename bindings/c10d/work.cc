@@ -95,8 +95,7 @@ std::uint64_t next_key() {
 }
 
 /// Calls the hooks on completion if all of these, which are done, have succeeded.
-void tell_success(const GroupHooks& hooks, const std::vector<std::shared_ptr<Work>>& works,
-                  std::uint64_t key) {
+void tell_success(const GroupHooks& hooks, const Works& works, std::uint64_t key) {
   const auto succeeded = [](const auto& work) { return work->wait().ok(); };
   if (std::all_of(works.begin(), works.end(), succeeded)) hooks.completion.call(key);
 }
@@ -106,20 +105,17 @@ void tell_success(const GroupHooks& hooks, const std::vector<std::shared_ptr<Wor
 GroupWork::GroupWork(Started started, const Call& call, const FutureThread& futures,
                      std::shared_ptr<const GroupHooks> hooks)
     : c10d::Work(call.rank, call.type, at::hasCallbacks() ? started.title : nullptr,
-                 started.inputs),
+                 at::hasCallbacks() ? std::optional(started.inputs.vec()) : std::nullopt),
       started_(std::move(started)),
       call_(call),
       key_(next_key()),
       futures_(futures.state_),
       hooks_(std::move(hooks)) {
-  if (!hooks_->completion.empty()) {
-    if (all_done()) {
-      tell_success(*hooks_, started_.works, key_);
-    } else {
-      when_done([hooks = hooks_, works = started_.works, key = key_] {
-        tell_success(*hooks, works, key);
-      });
-    }
+  if (all_done()) {
+    tell_success(*hooks_, started_.works, key_);
+  } else if (!hooks_->completion.empty()) {
+    when_done(
+        [hooks = hooks_, works = started_.works, key = key_] { tell_success(*hooks, works, key); });
   }
   if (!recordFunctionEndCallback_) return;
   recording_ = std::make_shared<Recording>();
@@ -155,14 +151,17 @@ void GroupWork::take_outcome() const {
 }
 
 void GroupWork::settle() const {
-  std::call_once(settled_, [this] {
-    try {
-      throwing_for_host([this] { take_outcome(); });
-    } catch (...) {
-      failure_ = std::current_exception();
-      hooks_->abort.call();
-    }
-  });
+  if (settled_.load(std::memory_order_acquire)) return;
+  // std::call_once makes a system call each time.
+  const std::lock_guard lock(settle_mutex_);
+  if (settled_.load(std::memory_order_relaxed)) return;
+  try {
+    throwing_for_host([this] { take_outcome(); });
+  } catch (...) {
+    failure_ = std::current_exception();
+    hooks_->abort.call();
+  }
+  settled_.store(true, std::memory_order_release);
 }
 
 void GroupWork::take_results() const {
@@ -244,6 +243,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
     if (!started_.device.is_cpu()) devices.push_back(started_.device);
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()), std::move(devices));
+    has_future_.store(true, std::memory_order_release);
   }
   const auto state = futures_.lock();
   // A callback must not wait for its own thread, so the future is completed here.
@@ -258,12 +258,8 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
 }
 
 void GroupWork::complete_future() {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    const std::lock_guard lock(future_mutex_);
-    future = future_;
-  }
-  if (future == nullptr) return;
+  if (!has_future_.load(std::memory_order_acquire)) return;  // future_ is set, and stays
+  const c10::intrusive_ptr<c10::ivalue::Future> future = future_;
   // Another thread completes it, and runs no user code before the future is complete.
   if (is_completing_.exchange(true)) return future->wait();
   try {

@@ -27,9 +27,12 @@
 
 namespace kolo::c10d_binding {
 
+/// Most calls are one operation, and a small one is done before its call returns.
+using Works = c10::SmallVector<std::shared_ptr<Work>, 1>;
+
 /// The operations that a call has started.
 struct Started {
-  std::vector<std::shared_ptr<Work>> works = {};
+  Works works = {};
   std::vector<torch::Tensor> results = {};
   torch::Device device = torch::kCPU;
   /// Copies results to where the user wants them; runs once all works have succeeded. May throw.
@@ -38,8 +41,9 @@ struct Started {
   /// A receive from any rank: the group's ranks in the world.
   std::vector<int> senders = {};
   // For torch's profiler, which measures from here to the end of the last operation.
-  const char* title = nullptr;             ///< "kolo:all_reduce"; not owned
-  std::vector<torch::Tensor> inputs = {};  ///< the profiler shows their shapes
+  const char* title = nullptr;  ///< "kolo:all_reduce"; not owned
+  /// The profiler shows their shapes. Not owned: only until the GroupWork is made.
+  c10::ArrayRef<torch::Tensor> inputs = {};
 };
 
 class GroupWork;
@@ -124,12 +128,14 @@ class GroupWork final : public c10d::Work {
   std::weak_ptr<FutureThread::State> futures_;
   const std::shared_ptr<const GroupHooks> hooks_;
 
-  mutable std::once_flag settled_;
+  mutable std::mutex settle_mutex_;
+  mutable std::atomic<bool> settled_ = false;
   mutable std::exception_ptr failure_;
   mutable std::optional<c10::Event> copied_;  ///< on a device: recorded after finish()
   std::shared_ptr<Recording> recording_;      ///< null: no profiler is active
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::atomic<bool> has_future_ = false;
   std::atomic<bool> is_completing_ = false;  ///< refers to the future
 };
 

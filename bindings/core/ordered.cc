@@ -78,10 +78,10 @@ void barrier_ordered(const ProcessSet& set) {
 }
 
 std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
-                                    std::shared_ptr<const void> keep_alive) {
+                                    const KeepAlive& keep_alive) {
   OrderedArguments call = arguments;
   call.process_set = number_of(ProcessSet(arguments.process_set));
-  return value_or_throw(runtime_for("start_ordered")->start_ordered(call, std::move(keep_alive)));
+  return value_or_throw(runtime_for("start_ordered")->start_ordered(call, keep_alive));
 }
 
 std::shared_ptr<Work> start_by_order(Submission call, Allocator allocate) {

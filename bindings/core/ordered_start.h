@@ -15,10 +15,9 @@
 namespace kolo {
 
 /// Starts a collective by in-order submission. It matches the other ranks' calls, blocking or not.
-/// `keep_alive` owns the memory until the operation is done. Throws kInvalidArgument for arguments
-/// that can never work, and kShutdown.
+/// Throws kInvalidArgument for arguments that can never work, and kShutdown.
 KOLO_API std::shared_ptr<Work> start_ordered(const OrderedArguments& arguments,
-                                             std::shared_ptr<const void> keep_alive);
+                                             const KeepAlive& keep_alive);
 
 /// Starts a negotiated collective as the next one of its kind: on each rank the n-th call of a kind
 /// is the same operation. If ranks call it with different types, roots or shapes, it fails on all

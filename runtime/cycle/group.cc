@@ -41,7 +41,10 @@ Group::Group(Communicator members, int partition, const RankServices& rank, Wake
                 control_plane_),
       services_{communicator_, slots_, exchange_, nccl_},
       operations_(services_),
-      audit_(*this) {}
+      audit_(*this) {
+  done_call_->complete(
+      {}, {.contributors = communicator_.size(), .participants = communicator_.size()});
+}
 
 void Group::open(ExchangeUse use) {
   exchange_.open(slots_.partition(), use);

@@ -24,6 +24,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -130,6 +131,8 @@ class Group {
   }
   CallAudit& audit() { return audit_; }
   const RecentCalls& recent_calls() const { return recent_calls_; }
+  /// The Work of every call that its caller's thread has done without an Operation. Any thread.
+  const std::shared_ptr<Work>& done_call() const { return done_call_; }
 
   /// Joins that have ended on all ranks. Any thread.
   std::uint64_t joins() const { return joins_.load(); }
@@ -186,6 +189,7 @@ class Group {
   PartitionSlots slots_;
   CallHistory history_;  ///< all in-order calls that have their number
   RecentCalls recent_calls_;
+  const std::shared_ptr<Work> done_call_ = std::make_shared<Work>();
   Exchange exchange_;
   const GroupServices services_;
   OperationQueue operations_;

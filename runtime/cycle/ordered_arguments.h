@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 
 namespace kolo {
@@ -26,7 +28,14 @@ struct OrderedArguments {
   ReduceOp op = ReduceOp::kSum;
   int root = 0;  ///< root of a broadcast, a rank of the world
   std::uint32_t process_set = 0;
+  /// For Runtime::start_ordered(): the caller waits for the Work at once, so the spin is that of a
+  /// blocking call.
+  bool will_wait = false;
 };
+
+/// Gives the owner of a call's memory, which then lives until the call is done. Not asked by a call
+/// that is done at once. Empty: the caller keeps the memory.
+using KeepAlive = std::function<std::shared_ptr<const void>()>;
 
 /// The call as a request to the exchange; nothing if the exchange does not carry it. Invalid calls
 /// are left to the queue, which refuses them.

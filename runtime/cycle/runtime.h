@@ -78,9 +78,9 @@ class Runtime {
   Status call_ordered(const OrderedArguments& arguments);
   /// As call_ordered(), for a call for which Driver::call() has just returned false.
   Status queue_ordered(const OrderedArguments& arguments);
-  /// As queue_ordered(), but does not wait.
+  /// As call_ordered(), but waits no longer than a short spin: the Work of the call.
   Result<std::shared_ptr<Work>> start_ordered(const OrderedArguments& arguments,
-                                              std::shared_ptr<const void> keep_alive);
+                                              const KeepAlive& keep_alive);
   /// The driver whose call() carries small calls, for callers that keep it; null if it carries no
   /// all-reduce.
   std::shared_ptr<Driver> driver_of_small_calls() const;

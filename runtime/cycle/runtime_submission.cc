@@ -211,15 +211,11 @@ Status Runtime::queue_ordered(const OrderedArguments& call) {
 }
 
 Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& call,
-                                                     std::shared_ptr<const void> keep_alive) {
+                                                     const KeepAlive& keep_alive) {
   KOLO_ASSIGN(const auto within, enter_set_of(call));
-  if (driver_->start_call(call)) {
-    const int size = size_of_set(within.get());
-    auto work = std::allocate_shared<Work>(Recycled<Work>());
-    work->complete({}, {.contributors = size, .participants = size});
-    return work;
-  }
-  KOLO_ASSIGN(auto work, enqueue_ordered(call, within.get(), std::move(keep_alive)));
+  if (call.will_wait ? driver_->call(call) : driver_->start_call(call))
+    return (within ? *within : groups_.world()).done_call();
+  KOLO_ASSIGN(auto work, enqueue_ordered(call, within.get(), keep_alive ? keep_alive() : nullptr));
   waker_.wake();
   return work;
 }

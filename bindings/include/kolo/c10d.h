@@ -20,6 +20,9 @@
 //   and nothing else fails. A message fails the peer's message that would meet it, unless the peer
 //   is no rank. A call whose tensors are all undefined counts as one on the device of the group's
 //   last call.
+// - A call whose options have `asyncOp` off, as those of Python without async_op=True, waits itself
+//   and returns null, as ProcessGroupNCCL's does. It returns a work all the same while a hook on
+//   completion is registered, which knows a call by its work, and up to endCoalescing().
 // - Ranks, roots and peers are ranks of the group, as everywhere in c10d.
 // - Tensors may have any strides; kolo copies tensors that are not contiguous. Elements of an
 //   output must not share memory, as after expand().
@@ -303,7 +306,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                             const std::vector<at::Tensor>& inputs, Whole whole,
                                             const char* call, const c10d::ReduceOp& op,
                                             const Start& start, c10d::OpType type,
-                                            std::chrono::milliseconds timeout);
+                                            std::chrono::milliseconds timeout, bool is_async);
   /// Arguments of gather() and scatter(): a tensor of each rank, and a list for all at the root.
   struct Rooted {
     const char* call;
@@ -315,10 +318,11 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
                                                        std::vector<at::Tensor>& own,
                                                        std::vector<std::vector<at::Tensor>>& lists,
                                                        std::int64_t root) const;
+  /// Null for a blocking call, which has ended then.
   c10::intrusive_ptr<c10d::Work> to_work(c10d_binding::Started started, c10d::OpType type,
-                                         std::chrono::milliseconds timeout);
+                                         std::chrono::milliseconds timeout, bool is_async = true);
   /// By what addEphemeralTimeout() extends the deadline of a new work, which has these operations.
-  std::chrono::milliseconds extension_of(const std::vector<std::shared_ptr<Work>>& operations);
+  std::chrono::milliseconds extension_of(c10::ArrayRef<std::shared_ptr<Work>> operations);
 
   ProcessSet set_;
   c10::intrusive_ptr<c10d::Store> store_;  ///< null: none was given

@@ -102,6 +102,41 @@ TEST_F(ProcessGroup, HooksLearnWhichWorksHaveSucceeded) {
 }
 #endif
 
+// torch.distributed turns asyncOp off unless it is called with async_op=True.
+TEST_F(ProcessGroup, ABlockingCallEndsBeforeItReturnsNull) {
+  c10d::AllreduceOptions blocking;
+  blocking.asyncOp = false;
+  const auto call = [&](std::int64_t count) {
+    Tensors tensors{mine(count)};
+    auto work = group_->allreduce(tensors, blocking);
+    EXPECT_TRUE(work != nullptr || torch::equal(tensors[0], sum_of(count))) << count;
+    return work;
+  };
+  for (const std::int64_t count : {1, 3000, 1000000}) EXPECT_EQ(call(count), nullptr) << count;
+  EXPECT_EQ(group_->getSequenceNumberForGroup(), 3U);
+
+  std::vector<Tensors> outputs(rank() == 0 ? 1 : 0);
+  if (rank() == 0) outputs[0] = Tensors(static_cast<std::size_t>(size()), torch::empty({4}));
+  Tensors own{mine(4, is_last() ? torch::kInt32 : torch::kFloat32)};
+  if (size() > 1) {
+    EXPECT_THAT(message_of([&] { group_->gather(outputs, own, {.asyncOp = false}); }),
+                HasSubstr("type"));
+  }
+
+  group_->startCoalescing();
+  EXPECT_NE(call(1), nullptr);
+  group_->endCoalescing()->wait();
+#ifdef C10D_BACKEND_HAS_HOOKS
+  std::uint64_t completed = 0;
+  group_->registerCompletionHook(1, [&](const auto& of) { completed = of.completionKey; });
+  const auto work = call(1);  // the hook knows it by its key
+  work->wait();
+  EXPECT_EQ(completed, work->getCompletionKey());
+  group_->unregisterCompletionHook(1);
+  EXPECT_EQ(call(1), nullptr);
+#endif
+}
+
 TEST_F(ProcessGroup, TheProfilerSeesTitlesAndInputs) {
   static std::mutex mutex;
   static std::vector<std::string> begun;
