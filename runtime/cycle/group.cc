@@ -7,7 +7,6 @@
 #include "runtime/submission/split_table.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace kolo {
