@@ -28,9 +28,9 @@ class TcpStore final : public Store {
   /// Connects, waiting for a server until the deadline, and introduces this rank. kTimeout if no
   /// server came. kMismatch if it is not a store of this version, or if the ranks disagree on their
   /// number. kInvalidArgument for another secret or a rank that is there already. kShutdown if the
-  /// server hangs up again and again without a reply. `warn`: see connect_to(); it is
-  /// also told of a server that does not greet. `is_another` is asked where the other side does not
-  /// greet within a second: true if it is no store of kolo's, which is kUnsupported then.
+  /// server hangs up again and again without a reply. `warn`: see connect_to(); it is also told of
+  /// a server that does not greet. `is_another` is asked where the other side does not greet within
+  /// a second: true if it is no store of kolo's, which is kUnsupported then.
   static Result<std::unique_ptr<TcpStore>> join(
       const Endpoint& server, Member me, const std::string& secret, Deadline deadline,
       const std::function<void(const std::string&)>& warn = nullptr,

@@ -64,6 +64,10 @@ std::optional<Controller::Clock::time_point> Controller::next_announcement() con
   return here && held ? std::min(*here, *held) : here ? here : held;
 }
 
+void Controller::open(std::vector<ControlSegment*> segments) {
+  if (config_.plan_lock > 0) plan_.open(std::move(segments));
+}
+
 std::optional<std::uint32_t> Controller::slot_of(const Entry& entry) const {
   if (entry.absent || !entry.complaint.empty()) return std::nullopt;
   return cache_.find(entry.name, entry.signature, entry.splits, communicator_.rank());
@@ -106,8 +110,7 @@ bool Controller::announce_by_plan(Clock::time_point now, bool flush) {
     if (slot) ++counters_.cached;
     return slot;
   });
-  const auto before = plan_.counted();
-  plan_.count(flush, now, [&](const SlotsBySteps& list) {
+  const bool has_counted = plan_.count(flush, now, [&](const SlotsBySteps& list) {
     if (!records()) return;
     for (const SlotsOfStep& some : list)
       recorder_->announced(communicator_.id(), some.step, trace_time(now), some.slots.words());
@@ -115,7 +118,7 @@ bool Controller::announce_by_plan(Clock::time_point now, bool flush) {
   if (!all) plan_.leave(now);
   unannounced_bytes_ = 0;
   flush_ = false;
-  return plan_.counted() != before || !all;
+  return has_counted || !all;
 }
 
 bool Controller::settle_plan() {

@@ -64,7 +64,7 @@ class Controller final : private ControlRelay::Receiver {
   Controller& operator=(const Controller&) = delete;
 
   /// The control segments of all ranks, by rank, if they map each other's windows.
-  void open(std::vector<ControlSegment*> segments) { plan_.open(std::move(segments)); }
+  void open(std::vector<ControlSegment*> segments);
 
   /// Takes over an entry, which waits for announce(). The shape of a join is the number of in-order
   /// calls that this rank has made.

@@ -30,6 +30,16 @@ std::optional<LockedPlan::Published> LockedPlan::published_by(std::size_t rank) 
   return Published{static_cast<std::uint32_t>(word), (word & kLast) != 0};
 }
 
+bool LockedPlan::has_counted(std::size_t rank, std::uint32_t lists) const {
+  const auto count = published_by(rank);
+  return count && reaches(count->lists, lists);
+}
+
+bool LockedPlan::has_left(std::size_t rank) const {
+  const auto count = published_by(rank);
+  return count && count->is_last;
+}
+
 void LockedPlan::lock(SlotLists lists) {
   ++epoch_;
   state_ = State::kLocked;
@@ -78,13 +88,9 @@ void LockedPlan::publish(std::uint32_t before) {
   const bool is_last = state_ == State::kLeaving;
   segments_[own()]->plan.store(stamp() << kStampShift | (is_last ? kLast : 0) | ready_.lists,
                                std::memory_order_seq_cst);
-  const auto waits = [&](std::size_t rank) {
-    const auto count = published_by(rank);
-    return count && count->lists != before && reaches(count->lists, before);
-  };
   const auto all = [&] {
     for (std::size_t rank = 0; rank < segments_.size(); ++rank)
-      if (rank != own() && !waits(rank)) return false;
+      if (rank != own() && !has_counted(rank, before + 1)) return false;
     return true;
   };
   if (!is_last && (ready_.lists == before || !all())) return;
@@ -103,19 +109,15 @@ void LockedPlan::leave(Clock::time_point now) {
 }
 
 bool LockedPlan::any_left() const {
-  for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
-    const auto count = published_by(rank);
-    if (count && count->is_last) return true;
-  }
+  for (std::size_t rank = 0; rank < segments_.size(); ++rank)
+    if (has_left(rank)) return true;
   return false;
 }
 
 bool LockedPlan::all_left() const {
   if (state_ != State::kLeaving) return false;
-  for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
-    const auto count = published_by(rank);
-    if (!count || !count->is_last) return false;
-  }
+  for (std::size_t rank = 0; rank < segments_.size(); ++rank)
+    if (!has_left(rank)) return false;
   return true;
 }
 
@@ -133,9 +135,7 @@ bool LockedPlan::should_leave(Clock::time_point now) const {
 const SlotSet* LockedPlan::next() {
   if (!is_on() || ready_.lists == agreed_.lists) return nullptr;
   for (; seen_ < segments_.size(); ++seen_) {
-    if (seen_ == own()) continue;
-    const auto count = published_by(seen_);
-    if (!count || !reaches(count->lists, agreed_.lists + 1)) return nullptr;
+    if (seen_ != own() && !has_counted(seen_, agreed_.lists + 1)) return nullptr;
   }
   return &lists_[agreed_.next].slots;
 }
@@ -172,10 +172,8 @@ std::optional<LockedPlan::Clock::time_point> LockedPlan::leaving_since() const {
 
 std::vector<int> LockedPlan::others_in_it() const {
   std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
-    const auto count = published_by(rank);
-    if (!count || !count->is_last) ranks.push_back(communicator_.ranks()[rank]);
-  }
+  for (std::size_t rank = 0; rank < segments_.size(); ++rank)
+    if (!has_left(rank)) ranks.push_back(communicator_.ranks()[rank]);
   return ranks;
 }
 

@@ -46,12 +46,10 @@ class LockedPlan {
   /// This rank is ready for a call. False if the plan does not expect it. Precondition:
   /// is_locked().
   bool add(std::uint32_t slot, std::uint64_t step, Clock::time_point now);
-  /// Counts the lists that are complete here. Calls `counted` for each. `is_waited_for`: a caller
-  /// waits for what it has submitted.
+  /// Counts the lists that are complete here. Calls `counted` for each; true if there are any.
+  /// `is_waited_for`: a caller waits for what it has submitted.
   template <class Counted>
-  void count(bool is_waited_for, Clock::time_point now, Counted&& counted);
-  /// Lists that this rank has counted, modulo 2^32.
-  std::uint32_t counted() const { return ready_.lists; }
+  bool count(bool is_waited_for, Clock::time_point now, Counted&& counted);
   /// Makes this rank's count its last one. Does nothing unless is_locked().
   void leave(Clock::time_point now);
 
@@ -110,6 +108,9 @@ class LockedPlan {
   std::size_t own() const { return static_cast<std::size_t>(communicator_.rank()); }
   std::uint64_t stamp() const;
   std::optional<Published> published_by(std::size_t rank) const;
+  /// Whether the rank has counted so many lists.
+  bool has_counted(std::size_t rank, std::uint32_t lists) const;
+  bool has_left(std::size_t rank) const;
   bool any_left() const;
   void advance(Count& count) const;
   /// `before`: what this rank had counted.
@@ -134,7 +135,7 @@ class LockedPlan {
 };
 
 template <class Counted>
-void LockedPlan::count(bool is_waited_for, Clock::time_point now, Counted&& counted) {
+bool LockedPlan::count(bool is_waited_for, Clock::time_point now, Counted&& counted) {
   const std::uint32_t before = ready_.lists;
   while (lists_[ready_.next].missing == 0 && ready_.lists - agreed_.lists < lists_.size()) {
     const List& list = lists_[ready_.next];
@@ -147,9 +148,10 @@ void LockedPlan::count(bool is_waited_for, Clock::time_point now, Counted&& coun
   } else {
     is_waited_for_ |= is_waited_for;
   }
-  if (ready_.lists == before) return;
+  if (ready_.lists == before) return false;
   since_ = now;
   publish(before);
+  return true;
 }
 
 }  // namespace kolo

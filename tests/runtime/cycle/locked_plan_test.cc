@@ -7,6 +7,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,6 +56,11 @@ class Trainer {
     train(40);
     EXPECT_GT(planned(), before);
   }
+  void join() {
+    Submission join;
+    join.signature.kind = OperationKind::kJoin;
+    ASSERT_DONE(submit(runtime_, std::move(join)));
+  }
   std::uint64_t planned() { return runtime_.negotiation_counters(process_set_).planned; }
 
  private:
@@ -64,6 +70,16 @@ class Trainer {
  public:
   std::uint64_t step_ = 0;
 };
+
+void run(const std::function<void(int rank, Trainer& trainer)>& body) {
+  run_local_world(
+      kRanks,
+      [&](int rank, Runtime& runtime) {
+        Trainer trainer(runtime);
+        body(rank, trainer);
+      },
+      options());
+}
 
 TEST(LockedPlan, NeedsNoMessages) {
   std::barrier turn(kRanks);
@@ -89,128 +105,102 @@ TEST(LockedPlan, NeedsNoMessages) {
 }
 
 TEST(LockedPlan, EndsForATensorThatItLacks) {
-  run_local_world(
-      kRanks,
-      [](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        for (int round = 0; round < 5; ++round) {
-          trainer.train_by_plan();
-          std::vector<float> values(static_cast<std::size_t>(round) + 1, 1.0F);
-          const auto more = trainer.call("more", values);
-          if (rank == round % kRanks) {
-            ASSERT_DONE(more);  // before its next step
-            trainer.train(1);
-          } else {
-            trainer.train(1);
-            ASSERT_DONE(more);
-          }
-          EXPECT_EQ(values.back(), 3.0F);
-        }
-      },
-      options());
+  run([](int rank, Trainer& trainer) {
+    for (int round = 0; round < 5; ++round) {
+      trainer.train_by_plan();
+      std::vector<float> values(static_cast<std::size_t>(round) + 1, 1.0F);
+      const auto more = trainer.call("more", values);
+      if (rank == round % kRanks) {
+        ASSERT_DONE(more);  // before its next step
+        trainer.train(1);
+      } else {
+        trainer.train(1);
+        ASSERT_DONE(more);
+      }
+      EXPECT_EQ(values.back(), 3.0F);
+    }
+  });
 }
 
 TEST(LockedPlan, EndsForAnotherShapeWhichFailsOnAllRanks) {
-  run_local_world(
-      kRanks,
-      [](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        for (int odd = 0; odd < kRanks; ++odd) {
-          trainer.train_by_plan();
-          ++trainer.step_;
-          std::vector<float> values(rank == odd ? 7 : 5, 1.0F);
-          std::vector<float> others(5, 1.0F);
-          const auto work = trainer.call("t1", values);
-          const auto other = trainer.call("t0", others);
-          const Status status = work->wait();
-          ASSERT_FALSE(status.ok());
-          EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
-          EXPECT_THAT(status.error().message, HasSubstr("[7]"));
-          ASSERT_DONE(other);
-          EXPECT_EQ(others.back(), 3.0F);
-        }
-        trainer.train_by_plan();
-      },
-      options());
+  run([](int rank, Trainer& trainer) {
+    for (int odd = 0; odd < kRanks; ++odd) {
+      trainer.train_by_plan();
+      ++trainer.step_;
+      std::vector<float> values(rank == odd ? 7 : 5, 1.0F);
+      std::vector<float> others(5, 1.0F);
+      const auto work = trainer.call("t1", values);
+      const auto other = trainer.call("t0", others);
+      const Status status = work->wait();
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+      EXPECT_THAT(status.error().message, HasSubstr("[7]"));
+      ASSERT_DONE(other);
+      EXPECT_EQ(others.back(), 3.0F);
+    }
+    trainer.train_by_plan();
+  });
 }
 
 TEST(LockedPlan, EndsForACallerThatWaitsBeforeItGoesOn) {
-  run_local_world(
-      kRanks,
-      [](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        for (int round = 0; round < 3; ++round) {
-          trainer.train_by_plan();
-          ++trainer.step_;
-          // One rank wants the sum of a tensor before it has the others.
-          std::vector<std::vector<float>> tensors(3, std::vector<float>(5, 1.0F));
-          const auto first = trainer.call("t0", tensors[0]);
-          if (rank == round) ASSERT_DONE(first);
-          const auto second = trainer.call("t1", tensors[1]);
-          const auto third = trainer.call("t2", tensors[2]);
-          ASSERT_DONE(first);
-          ASSERT_DONE(second);
-          ASSERT_DONE(third);
-          for (const auto& tensor : tensors) EXPECT_EQ(tensor.back(), 3.0F);
-        }
-      },
-      options());
+  run([](int rank, Trainer& trainer) {
+    for (int round = 0; round < 3; ++round) {
+      trainer.train_by_plan();
+      ++trainer.step_;
+      // One rank wants the sum of a tensor before it has the others.
+      std::vector<std::vector<float>> tensors(3, std::vector<float>(5, 1.0F));
+      const auto first = trainer.call("t0", tensors[0]);
+      if (rank == round) ASSERT_DONE(first);
+      const auto second = trainer.call("t1", tensors[1]);
+      const auto third = trainer.call("t2", tensors[2]);
+      ASSERT_DONE(first);
+      ASSERT_DONE(second);
+      ASSERT_DONE(third);
+      for (const auto& tensor : tensors) EXPECT_EQ(tensor.back(), 3.0F);
+    }
+  });
 }
 
 TEST(LockedPlan, EndsForARankAtAnotherStep) {
-  run_local_world(
-      kRanks,
-      [](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        for (int odd = 0; odd < kRanks; ++odd) {
-          trainer.train_by_plan();
-          trainer.step_ += rank == odd ? 2 : 1;  // this rank has skipped a step
-          std::vector<float> values(5, 1.0F);
-          const auto work = trainer.call("t0", values);
-          const Status status = work->wait();
-          ASSERT_FALSE(status.ok());
-          EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
-          EXPECT_THAT(status.error().message, HasSubstr("has left"));
-          trainer.step_ = static_cast<std::uint64_t>(work->outcome().value);
-        }
-        trainer.train_by_plan();
-      },
-      options());
+  run([](int rank, Trainer& trainer) {
+    for (int odd = 0; odd < kRanks; ++odd) {
+      trainer.train_by_plan();
+      trainer.step_ += rank == odd ? 2 : 1;  // this rank has skipped a step
+      std::vector<float> values(5, 1.0F);
+      const auto work = trainer.call("t0", values);
+      const Status status = work->wait();
+      ASSERT_FALSE(status.ok());
+      EXPECT_EQ(status.error().code, ErrorCode::kMismatch);
+      EXPECT_THAT(status.error().message, HasSubstr("has left"));
+      trainer.step_ = static_cast<std::uint64_t>(work->outcome().value);
+    }
+    trainer.train_by_plan();
+  });
 }
 
 TEST(LockedPlan, EndsForAJoin) {
-  run_local_world(
-      kRanks,
-      [](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        for (int early = 0; early < kRanks; ++early) {
-          trainer.train_by_plan();
-          if (rank != early) trainer.train(3, kRanks - 1);
-          Submission join;
-          join.signature.kind = OperationKind::kJoin;
-          ASSERT_DONE(submit(runtime, std::move(join)));
-          trainer.step_ = static_cast<std::uint64_t>(100 * (early + 1));
-        }
-        trainer.train_by_plan();
-      },
-      options());
+  run([](int rank, Trainer& trainer) {
+    for (int early = 0; early < kRanks; ++early) {
+      trainer.train_by_plan();
+      if (rank != early) trainer.train(3, kRanks - 1);
+      trainer.join();
+      trainer.step_ = static_cast<std::uint64_t>(100 * (early + 1));
+    }
+    trainer.train_by_plan();
+  });
 }
 
 TEST(LockedPlan, EndsForARankThatLeaves) {
-  run_local_world(
-      kRanks,
-      [](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        trainer.train_by_plan();
-        if (rank == 1) return;
-        std::vector<float> values(5, 1.0F);
-        ++trainer.step_;
-        const Status status = trainer.call("t0", values)->wait();
-        ASSERT_FALSE(status.ok());
-        EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
-        EXPECT_THAT(status.error().message, HasSubstr("rank 1"));
-      },
-      options());
+  run([](int rank, Trainer& trainer) {
+    trainer.train_by_plan();
+    if (rank == 1) return;
+    std::vector<float> values(5, 1.0F);
+    ++trainer.step_;
+    const Status status = trainer.call("t0", values)->wait();
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+    EXPECT_THAT(status.error().message, HasSubstr("rank 1"));
+  });
 }
 
 TEST(LockedPlan, OfAProcessSetEndsAlone) {
