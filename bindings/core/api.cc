@@ -62,6 +62,7 @@ struct Global {
   InitOptions options;  ///< as init() got them
   Membership membership = {};
   JobMembers members = {};
+  MeasuredExchange measured_exchange = {};
   /// True within init(), which holds the lock for long.
   std::atomic<bool> starting = false;
   /// The thread that ends the process, once there is one.
@@ -206,9 +207,9 @@ Result<std::unique_ptr<Transport>> open_transport(const Environment& environment
 
 /// `invalid`: the error of `config`, if any.
 Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousMethod& way,
-                                         const InitOptions& options, const Environment& environment,
-                                         Config config, Log log, const Status& invalid,
-                                         StartUpTimes times) {
+                                         Global& g, const Environment& environment, Config config,
+                                         Log log, const Status& invalid, StartUpTimes times) {
+  const InitOptions& options = g.options;
   auto opened = open_transport(environment, config, invalid);
   if (!opened.ok()) {
     refuse_handshake(bootstrap, describe_this_process(config.host_id), opened.error(),
@@ -235,7 +236,7 @@ Result<std::shared_ptr<Runtime>> connect(Bootstrap& bootstrap, const RendezvousM
                                  .agreed = agreed_options(options, way, world_splits().size()),
                                  .open_accelerator = open_accelerator_of,
                                  .open_nccl = open_library,
-                                 .measures_exchange = true,
+                                 .measured_exchange = &g.measured_exchange,
                                  .times = std::move(times)}));
   return std::shared_ptr<Runtime>(std::move(runtime));
 }
@@ -314,8 +315,8 @@ Result<std::shared_ptr<Runtime>> start(Global& g, const InitOptions& options, bo
   g.membership = {way.meeting == Meeting::kElastic || lobby != nullptr, method.generation()};
   if (g.membership.is_elastic) g.bootstraps.clear();  // those of earlier worlds have no end to come
   g.bootstraps.push_back(*std::move(bootstrap));
-  auto runtime = connect(method, way, options, environment, std::move(config), std::move(log),
-                         invalid, std::move(times));
+  auto runtime = connect(method, way, g, environment, std::move(config), std::move(log), invalid,
+                         std::move(times));
   if (!runtime.ok()) runtime = method.give_up(std::move(runtime).error());
   // Registered after MPI_Init() and the first CUDA call, so that their exit handlers run after
   // ours.

@@ -6,8 +6,9 @@
 
 namespace kolo {
 
-/// Descriptors that a process needs besides its connections.
-inline constexpr std::size_t kOtherDescriptors = 256;
+/// Descriptors that a process needs besides its connections. With those of 32 ranks they are as
+/// many as the kernel's first table of a process has.
+inline constexpr std::size_t kOtherDescriptors = 192;
 
 /// Raises the soft limit to `wanted` descriptors, at most to the hard limit. It never goes further,
 /// because select() in this process cannot handle descriptors above 1023. Returns the new limit.

@@ -106,7 +106,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   const auto process_sets = std::move(parts.process_sets);
   const auto open_accelerator = std::move(parts.open_accelerator);
   const auto open_nccl = std::move(parts.open_nccl);
-  const bool measures = parts.measures_exchange;
+  MeasuredExchange* const measured = parts.measured_exchange;
   std::unique_ptr<Runtime> runtime(
       new Runtime(std::move(world), std::move(parts), *std::move(timeline)));
   KOLO_TRY(runtime->add_initial_process_sets(process_sets));
@@ -116,7 +116,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
       KOLO_TRY(runtime->connect_nccl(bootstrap, open_nccl));
     runtime->cycle_.open_link();
     runtime->driver_->start();
-    if (measures) KOLO_TRY(runtime->choose_exchange(bootstrap, Deadline::after(timeout)));
+    if (measured != nullptr)
+      KOLO_TRY(runtime->choose_exchange(bootstrap, *measured, Deadline::after(timeout)));
     runtime->start_up_.ended("ways");
     KOLO_TRY(runtime->compare_clocks(bootstrap, clock_of_0));
     runtime->start_up_.ended("clocks");

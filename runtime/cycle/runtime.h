@@ -50,8 +50,9 @@ struct RuntimeParts {
       open_accelerator = {};
   /// Opens NCCL, for KOLO_OPERATIONS=nccl.
   std::function<Result<std::shared_ptr<NcclApi>>()> open_nccl = {};
-  /// Measure which way all-reduces inside the host are fastest; else constants choose.
-  bool measures_exchange = false;
+  /// Measure which way all-reduces inside the host are fastest, and note it here; read and written
+  /// by start() alone. Null: constants choose.
+  MeasuredExchange* measured_exchange = nullptr;
   /// What init has done before Runtime::start().
   StartUpTimes times = {};
 };
@@ -188,8 +189,9 @@ class Runtime {
   };
   class Trial;
   /// Collective over the world, before its first call: measures all-reduces inside the host by each
-  /// way, at most for about 40 ms, and sets from which size which way is taken.
-  Status choose_exchange(Bootstrap& bootstrap, Deadline deadline);
+  /// way, at most for about 40 ms, and sets from which size which way is taken. Where rank 0 has
+  /// measured as many ranks before, all take its times.
+  Status choose_exchange(Bootstrap& bootstrap, MeasuredExchange& measured, Deadline deadline);
   /// The process set of an in-order call, which cannot be removed meanwhile; null for the world.
   using Within = std::unique_ptr<Group, Leave>;
   Result<Within> enter_set_of(const OrderedArguments& call);

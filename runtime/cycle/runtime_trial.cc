@@ -2,6 +2,7 @@
 // Cores differ in how fast they exchange lines, and virtual ones change it while they run, so no
 // constant fits all. The thread that starts the runtime. Runtime::force_algorithm() undoes that.
 #include "runtime/base/check.h"
+#include "runtime/base/plain_bytes.h"
 #include "runtime/cycle/runtime.h"
 #include "runtime/planning/exchange_fit.h"
 
@@ -44,6 +45,20 @@ struct Way {
 constexpr Way kWays[] = {{ExchangeUse::kOneShot, &ExchangeTimes::one_shot_us},
                          {ExchangeUse::kTwoShot, &ExchangeTimes::two_shot_us},
                          {ExchangeUse::kTwoRankOnly, &ExchangeTimes::schedule_us}};
+
+/// Rank 0's times for as many ranks; none if it has none.
+Result<std::vector<ExchangeTimes>> share_times(Bootstrap& bootstrap,
+                                               const MeasuredExchange& measured,
+                                               Deadline deadline) {
+  std::string mine;
+  const auto known = measured.find(bootstrap.size());
+  if (bootstrap.rank() == 0 && known != measured.end())
+    for (const ExchangeTimes& row : known->second) mine += bytes_of(row);
+  KOLO_ASSIGN(const auto all, bootstrap.exchange("known ways", mine, deadline));
+  std::vector<ExchangeTimes> times(all.front().size() / sizeof(ExchangeTimes));
+  if (!times.empty()) std::memcpy(times.data(), all.front().data(), all.front().size());
+  return times;
+}
 
 }  // namespace
 
@@ -124,13 +139,19 @@ class Runtime::Trial {
   const Clock::time_point begun_ = Clock::now();
 };
 
-Status Runtime::choose_exchange(Bootstrap& bootstrap, Deadline deadline) {
+Status Runtime::choose_exchange(Bootstrap& bootstrap, MeasuredExchange& measured,
+                                Deadline deadline) {
   const ExchangeLimits& limits = groups_.world().exchange().limits();
   // Where ranks wait for cores, what a call takes depends on who runs; and a constant is the same
   // in every run.
   if (!limits.has_cores || !limits.allreduces ||
       exchange_use(config_.algorithm) != ExchangeUse::kByCost || config_.deterministic != 0)
     return {};
+  KOLO_ASSIGN(exchange_times_, share_times(bootstrap, measured, deadline));
+  if (!exchange_times_.empty()) {
+    driver_->with_token([&] { groups_.world().set_limits(fitted(limits, exchange_times_)); });
+    return {};
+  }
   Group* group = nullptr;
   driver_->with_token([&] { group = &groups_.add_trial(); });
   Trial trial(*this, *group);
@@ -144,6 +165,7 @@ Status Runtime::choose_exchange(Bootstrap& bootstrap, Deadline deadline) {
   // Where time was up, other programs were on the cores, or ranks are many: the constants stay.
   if (!trial.is_late()) {
     KOLO_ASSIGN(exchange_times_, trial.times());
+    measured[world().size()] = exchange_times_;
   }
 
   // All ranks leave the trial's calls before one clears what it published, and all clear it before

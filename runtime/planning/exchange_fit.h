@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <span>
+#include <vector>
 
 namespace kolo {
 
@@ -22,6 +24,10 @@ struct ExchangeTimes {
   double two_shot_us = kNever;
   double schedule_us = kNever;
 };
+
+/// What a process has measured, by the number of ranks on the host: worlds that it enters later
+/// need not measure it again.
+using MeasuredExchange = std::map<int, std::vector<ExchangeTimes>>;
 
 /// `limits` with those sizes from which the measured all-reduces together take the least time, as
 /// the product of their times: a size counts as much as any other. All-reduces go in one hop up to

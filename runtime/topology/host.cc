@@ -50,19 +50,26 @@ HostLocation location_in(hwloc_topology_t topology, hwloc_const_bitmap_t bound_t
   return location;
 }
 
+/// Takes milliseconds; null if it fails.
+UniqueHandle<TopologyTraits> load_host() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return {};
+  UniqueHandle<TopologyTraits> host(raw);
+  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if (hwloc_topology_load(raw) != 0) return {};
+  return host;
+}
+
 }  // namespace
 
 // Uses the binding of the calling thread, which the runtime's threads inherit.
 HostLocation location_on_host() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return all_processors();
-  const UniqueHandle<TopologyTraits> topology(raw);
-  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  if (hwloc_topology_load(raw) != 0) return all_processors();
+  static const UniqueHandle<TopologyTraits> host = load_host();
+  if (!host) return all_processors();
   const UniqueHandle<BitmapTraits> mine(hwloc_bitmap_alloc());
-  if (hwloc_get_cpubind(raw, mine.get(), HWLOC_CPUBIND_THREAD) != 0) return all_processors();
-  HostLocation location = location_in(raw, mine.get());
+  if (hwloc_get_cpubind(host.get(), mine.get(), HWLOC_CPUBIND_THREAD) != 0) return all_processors();
+  HostLocation location = location_in(host.get(), mine.get());
   return location.cores.empty() ? all_processors() : location;
 }
 

@@ -34,7 +34,8 @@ void run_local_world(int size, const std::function<void(int, Runtime&)>& body,
     ReservedMemory reserved = reserved_through(*transport);
     RuntimeParts parts{*std::move(config), std::move(log), std::move(transport),
                        std::move(reserved), options.process_sets};
-    parts.measures_exchange = options.measures_exchange;
+    if (options.measured_exchange)
+      parts.measured_exchange = &options.measured_exchange->at(static_cast<std::size_t>(rank));
     if (options.accelerator) {
       parts.open_accelerator = [&](const World& world, std::string& reason) {
         reason = "the test gives it none";

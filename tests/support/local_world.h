@@ -16,7 +16,8 @@ struct LocalWorldOptions {
   Environment::Variables variables;  ///< KOLO_ variables of every rank
   std::vector<int> hosts;            ///< by rank: the host that it claims to be on; or empty
   std::vector<std::vector<int>> process_sets;  ///< from the start
-  bool measures_exchange = false;              ///< RuntimeParts::measures_exchange
+  /// RuntimeParts::measured_exchange, by rank; empty: constants choose.
+  std::shared_ptr<std::vector<MeasuredExchange>> measured_exchange;
   /// A rank's accelerator; null if it has none; an error if it does not open.
   std::function<Result<std::unique_ptr<Accelerator>>(int rank)> accelerator;
   /// The NCCL of all ranks, for KOLO_OPERATIONS=nccl; null if there is none.

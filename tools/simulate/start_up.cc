@@ -216,6 +216,7 @@ class StartUp {
 
   void choose_ways() {
     if (machine_.hosts > 1 || !has_core_for_each_rank()) return;
+    exchange(kShort, /*differs=*/false);
     compute(costs_.ways);
     for (int i = 0; i < 2; ++i) exchange(kShort, /*differs=*/false);
   }

@@ -399,7 +399,11 @@ void run(State& state, const std::function<void()>& train) {
     ~Running() { is = false; }
   } const running(impl.is_running);
   bool enters = first.generation == 0;
-  if (enters) impl.committed.has_state = 0;
+  if (enters) {
+    impl.committed.has_state = 0;
+    // A process's first archive takes some 15 ms. The others train now, and wait later.
+    impl.take_small_parts(impl.small_parts());
+  }
   int futile = 0;
   std::int64_t progress = impl.committed.progress;
   int members = 0;

@@ -19,7 +19,7 @@ LocalWorldOptions options_with(Environment::Variables variables) {
   LocalWorldOptions options;
   options.variables = std::move(variables);
   options.variables["KOLO_SHARED_MEMORY"] = "1M";
-  options.measures_exchange = true;
+  options.measured_exchange = std::make_shared<std::vector<MeasuredExchange>>(3);
   return options;
 }
 
@@ -60,6 +60,37 @@ TEST(ExchangeTrial, AllRanksTakeTheSameLimits) {
     EXPECT_TRUE(std::isfinite(times.two_shot_us)) << times.bytes;
     EXPECT_EQ(std::isfinite(times.one_shot_us), times.bytes <= 128 << 10) << times.bytes;
   }
+}
+
+// A later world of a process does not measure again, if rank 0 has measured as many ranks. Another
+// rank may be new, or have measured otherwise.
+TEST(ExchangeTrial, AllRanksTakeTheTimesThatRank0Knows) {
+  const std::vector<ExchangeTimes> known = {{.bytes = 4096, .two_shot_us = 1, .schedule_us = 2},
+                                            {.bytes = 8192, .two_shot_us = 2, .schedule_us = 1}};
+  const LocalWorldOptions options = options_with({});
+  options.measured_exchange->at(0)[2] = known;
+  options.measured_exchange->at(1)[2] = {{.bytes = 4096, .one_shot_us = 1}};
+  run_local_world(
+      2,
+      [&](int, Runtime& runtime) {
+        EXPECT_EQ(runtime.info().two_shot_bytes, 4096);
+        EXPECT_EQ(runtime.info().allreduce_times.size(), 2);
+        expect_sums(runtime, 2);
+      },
+      options);
+}
+
+TEST(ExchangeTrial, EachRankNotesWhatWasMeasured) {
+  const LocalWorldOptions options = options_with({});
+  std::vector<std::size_t> rows(2);
+  run_local_world(
+      2,
+      [&](int rank, Runtime& runtime) {
+        rows[static_cast<std::size_t>(rank)] = runtime.info().allreduce_times.size();
+      },
+      options);
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{1}})
+    EXPECT_EQ(options.measured_exchange->at(rank)[2].size(), rows[rank]);
 }
 
 // The world's calls are numbered from 0 and meet nothing of the trial in the control segments.

@@ -48,6 +48,8 @@ enum class Call { kSmallInOrder, kLargeInOrder, kNamed };
 TEST(Waiting, ARankBlocksAfterABoundedNumberOfPassesWithoutProgress) {
   constexpr int kBlocks = 30;
   constexpr int kPassesABlock = 450;
+  // Beside other programs a call may poll for 4 ms more, and its wait, too: 1.4 us or more a pass.
+  constexpr int kPatientPasses = 6'000;
   for (const Call call : {Call::kSmallInOrder, Call::kLargeInOrder, Call::kNamed}) {
     Counts counts;
     std::atomic<int> until = -1;
@@ -64,25 +66,25 @@ TEST(Waiting, ARankBlocksAfterABoundedNumberOfPassesWithoutProgress) {
       }
       EXPECT_EQ(values.front(), 2);
     };
-    run_local_world(
-        2,
-        [&](int rank, Runtime& runtime) {
-          if (rank == 1) {
-            while (until < 0 || counts.blocks < until) std::this_thread::yield();
-            return make(runtime);
-          }
-          const int passes = counts.passes;
-          const int blocks = counts.blocks;
-          until = blocks + kBlocks;
-          make(runtime);
-          EXPECT_LE(counts.passes - passes, kPassesABlock * (counts.blocks - blocks + 2))
-              << "in " << counts.blocks - blocks << " blocks";
-        },
-        {.hosts = {0, 1}, .decorate = [&](int rank, std::unique_ptr<Transport> inner) {
-           if (rank == 1) return inner;
-           return std::unique_ptr<Transport>(
-               std::make_unique<CountedTransport>(std::move(inner), counts));
-         }});
+    run_local_world(2,
+                    [&](int rank, Runtime& runtime) {
+                      if (rank == 1) {
+                        while (until < 0 || counts.blocks < until) std::this_thread::yield();
+                        return make(runtime);
+                      }
+                      const int passes = counts.passes;
+                      const int blocks = counts.blocks;
+                      until = blocks + kBlocks;
+                      make(runtime);
+                      EXPECT_LE(counts.passes - passes,
+                                kPassesABlock * (counts.blocks - blocks + 2) + kPatientPasses)
+                          << "in " << counts.blocks - blocks << " blocks";
+                    },
+                    {.hosts = {0, 1}, .decorate = [&](int rank, std::unique_ptr<Transport> inner) {
+                       if (rank == 1) return inner;
+                       return std::unique_ptr<Transport>(
+                           std::make_unique<CountedTransport>(std::move(inner), counts));
+                     }});
   }
 }
 
