@@ -87,6 +87,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/allreduce_hierarchical_test.cc
     runtime/collectives/allreduce_recursive_doubling_test.cc
     runtime/collectives/allreduce_mapped_test.cc
+    runtime/collectives/allreduce_numa_test.cc
     runtime/collectives/allreduce_ring_test.cc
     runtime/collectives/alltoall_bruck_test.cc
     runtime/collectives/alltoall_pairwise_test.cc
@@ -183,6 +184,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/ordered_clash_test.cc
   runtime/cycle/ordered_kinds_test.cc
   runtime/cycle/exchange_trial_test.cc
+  runtime/cycle/numa_nodes_test.cc
   runtime/cycle/ordered_test.cc
   runtime/cycle/two_rank_exchange_test.cc
   runtime/cycle/paths_test.cc

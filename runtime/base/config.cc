@@ -128,6 +128,10 @@ const std::vector<Spec>& specs() {
           "KOLO_SHARED_MEMORY", &Config::shared_memory, kBytes, {0, kGiB}, kWorld,
           "A rank's window that the other ranks of its host map; 0: messages carry everything; so "
           "they do below 262144, with a warning."),
+      number(
+          "KOLO_NUMA_NODES", &Config::numa_nodes, "nodes", {0, 1024}, kWorld,
+          "For tests: lays the ranks of each host in so many NUMA nodes, in blocks by local rank; "
+          "0: as they are."),
       text("KOLO_DEVICE", &Config::device, "CUDA device", {},
            "This rank's, as this process numbers them: 0 or cuda:0; cpu: none; auto: by its local "
            "rank."),

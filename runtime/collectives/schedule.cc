@@ -86,8 +86,9 @@ void ScheduleBuilder::need_staging(std::uint64_t elements) {
 
 void ScheduleBuilder::need_partials(std::span<const Operand> operands) {
   for (const Operand& operand : operands) {
-    if (!operand.partial) continue;
-    KOLO_CHECK(operand.space == Space::kScratch || operand.space == Space::kStaging);
+    KOLO_CHECK(!operand.partial ||
+               (operand.space != Space::kInput && operand.space != Space::kOutput));
+    if (!operand.partial || operand.space == Space::kPeer) continue;
     std::uint64_t& elements = operand.space == Space::kScratch ? schedule_.partial_scratch_elements
                                                                : schedule_.partial_staging_elements;
     elements = std::max(elements, operand.offset + operand.length);

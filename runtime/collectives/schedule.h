@@ -39,9 +39,10 @@ struct Operand {
   /// the peer wants them at this offset of its kOutput. If that memory is mapped here, it is used
   /// instead of the scratch, and the peer skips its copy between the two (Step::stands_in).
   std::uint64_t direct = kNowhere;
-  /// The operand is a partial sum, which covers only some ranks' inputs; in kScratch and kStaging
-  /// only. Half types have float32 partial sums (partial_type()), in separate memory. Any other
-  /// operand is an input or a result. An element is never both at the same time.
+  /// The operand is a partial sum, which covers only some ranks' inputs; not in kInput and kOutput.
+  /// Half types have float32 partial sums (partial_type()), in separate memory, which peers have
+  /// not mapped. Any other operand is an input or a result. An element is never both at the same
+  /// time.
   bool partial = false;
 
   Operand as_partial(bool is_partial = true) const {

@@ -95,6 +95,8 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
   parts.times.ended("handshake");
   std::vector<RankInfo> infos;
   for (Handshake& handshake : all) infos.push_back(std::move(handshake.info));
+  if (parts.config.numa_nodes > 0)
+    impose_numa_nodes(infos, static_cast<int>(parts.config.numa_nodes));
   World world(bootstrap.rank(), std::move(infos));
   const std::int64_t clock_of_0 = all.front().clock;
   std::vector<Peer> peers;

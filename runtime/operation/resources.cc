@@ -21,6 +21,9 @@ Resources resources_of(const GroupServices& group, const HostWindow& window,
   Resources resources{.rank = communicator.rank(),
                       .size = communicator.size(),
                       .layout = communicator.world().layout_of(communicator.ranks()),
+                      .nodes = group.slots.usable()
+                                   ? communicator.world().nodes_of(communicator.ranks())
+                                   : HostLayout(),
                       .exchange = group.exchange.limits(),
                       .shared_cores = group.slots.usable() ? shared_cores(communicator) : 0,
                       .maps_windows = group.slots.usable(),

@@ -12,6 +12,7 @@
 #include "runtime/collectives/allreduce_halving_doubling.h"
 #include "runtime/collectives/allreduce_hierarchical.h"
 #include "runtime/collectives/allreduce_mapped.h"
+#include "runtime/collectives/allreduce_numa.h"
 #include "runtime/collectives/allreduce_recursive_doubling.h"
 #include "runtime/collectives/alltoall_bruck.h"
 #include "runtime/collectives/alltoall_mapped.h"
@@ -59,6 +60,8 @@ HostsOptions hosts_of(const ScheduleRequest& request) {
 Schedule allreduce_over(const ScheduleRequest& request) {
   switch (request.algorithm) {
     case Algorithm::kMapped:
+      if (request.layout.hosts() > 1)
+        return allreduce_numa(request.rank, request.layout, request.count, pipeline_of(request));
       return allreduce_mapped(request.rank, request.size, request.count, pipeline_of(request));
     case Algorithm::kRing:
     case Algorithm::kBidirectionalRing:

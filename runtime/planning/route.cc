@@ -79,6 +79,15 @@ std::vector<int> summing_ranks(const Resources& resources) {
   return summing;
 }
 
+/// Whether an all-reduce through windows first sums inside each NUMA node. Its partial sums lie in
+/// the windows, where there is no room for wider types.
+bool goes_by_nodes(const CallShape& call, const Resources& resources,
+                   const ScheduleRequest& request) {
+  return request.algorithm == Algorithm::kMapped && resources.nodes.hosts() > 1 &&
+         resources.nodes.most_on_a_host() > 1 && partial_width(call) == 1 &&
+         request.count * size_of(call.type) >= kByNodes;
+}
+
 void choose_allreduce_schedule(const CallShape& call, const Resources& resources,
                                const Policy& policy, ScheduleRequest& request) {
   const std::size_t element = size_of(call.type);
@@ -89,7 +98,11 @@ void choose_allreduce_schedule(const CallShape& call, const Resources& resources
     request.pipeline_slots = kAllreducePipelineSlots;
     request.owners = summing_ranks(resources);
   }
-  if (!resources.layout.is_in_order()) request.layout = resources.layout;
+  if (goes_by_nodes(call, resources, request)) {
+    request.layout = resources.nodes;
+  } else if (!resources.layout.is_in_order()) {
+    request.layout = resources.layout;
+  }
   if (request.algorithm == Algorithm::kHierarchical) {
     request.layout = resources.layout;
     const std::size_t window = network_of(resources, policy).window_bytes;

@@ -56,6 +56,9 @@ struct Resources {
   int rank = 0;
   int size = 1;
   HostLayout layout = {};
+  /// The NUMA nodes, in the place of hosts, where all ranks are on one host. Ranks that several
+  /// nodes have in common count as on the first.
+  HostLayout nodes = {};
   ExchangeLimits exchange = {};
   /// Cores that the ranks of one host share, where there is not one for each; else 0.
   int shared_cores = 0;

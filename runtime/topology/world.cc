@@ -121,6 +121,15 @@ RankInfo describe_this_process(const std::string& host_id_override) {
   return info;
 }
 
+void impose_numa_nodes(std::vector<RankInfo>& ranks, int nodes) {
+  std::map<std::string, std::vector<RankInfo*>> hosts;
+  for (RankInfo& rank : ranks) hosts[rank.host_id].push_back(&rank);
+  for (const auto& [host, members] : hosts)
+    for (std::size_t i = 0; i < members.size(); ++i)
+      members[i]->numa_node =
+          static_cast<int>(i * static_cast<std::size_t>(nodes) / members.size());
+}
+
 World::World(int rank, std::vector<RankInfo> ranks) : rank_(rank) {
   const auto shared = std::make_shared<Shared>();
   const auto keep = [&](std::string& text) {
@@ -175,6 +184,12 @@ HostLayout World::layout_of(const std::vector<int>& ranks) const {
     numa_nodes.push_back(at(rank).numa_node);
   }
   return HostLayout(hosts, numa_nodes);
+}
+
+HostLayout World::nodes_of(const std::vector<int>& ranks) const {
+  std::vector<int> nodes;
+  for (const int rank : ranks) nodes.push_back(at(rank).numa_node);
+  return HostLayout(nodes);
 }
 
 bool World::has_core_for_each_rank(const std::vector<int>& of) const {

@@ -27,6 +27,8 @@ struct RankInfo {
 
 /// Fails on bytes that serialize() did not make.
 bool parse_rank_info(const std::string& bytes, RankInfo& info);
+/// Lays the ranks of each host in so many NUMA nodes, in blocks of equal size by local rank.
+void impose_numa_nodes(std::vector<RankInfo>& ranks, int nodes);
 /// This process. `host_id_override` is KOLO_HOST_ID, or empty.
 RankInfo describe_this_process(const std::string& host_id_override);
 
@@ -59,6 +61,8 @@ class World {
   const HostLayout& layout() const { return layout_; }
   /// layout() of some ranks, which are numbered in this order.
   HostLayout layout_of(const std::vector<int>& ranks) const;
+  /// Which of some ranks of one host share a NUMA node, with nodes in the place of hosts.
+  HostLayout nodes_of(const std::vector<int>& ranks) const;
 
   bool same_host(int a, int b) const { return layout_.host_of(a) == layout_.host_of(b); }
   /// A copy, made of what is kept once for all ranks that have it alike.

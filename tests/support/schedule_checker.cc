@@ -28,7 +28,7 @@ Status check_operand(std::span<const Schedule> schedules, const Schedule& schedu
       return KOLO_ERROR(kInternal, "{}: an operand stands for elements beyond {}",
                         describe(schedule, id), stood_for);
   }
-  if (operand.partial && operand.space != Space::kScratch && operand.space != Space::kStaging)
+  if (operand.partial && (operand.space == Space::kInput || operand.space == Space::kOutput))
     return KOLO_ERROR(kInternal, "{}: a partial sum in space {}", describe(schedule, id),
                       static_cast<int>(operand.space));
   if (operand.offset > limit || operand.length > limit - operand.offset)

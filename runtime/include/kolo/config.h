@@ -71,6 +71,9 @@ struct KOLO_API Config {
   /// KOLO_SHARED_MEMORY, bytes, 0 to 1 GiB. World. Size of a rank's window that the other ranks of
   /// its host map. 0: no window; messages carry everything. Below 262144 the same, with a warning.
   std::int64_t shared_memory = 16 << 20;
+  /// KOLO_NUMA_NODES, nodes, 0 to 1024. World. For tests: lays the ranks of each host in so many
+  /// NUMA nodes, in blocks by local rank. 0: as they are.
+  std::int64_t numa_nodes = 0;
   /// KOLO_ALGORITHM: algorithm of all-reduces: auto (the cheapest), one_shot or two_shot (the
   /// exchange, for in-order calls that fit into it, otherwise as auto), mapped (shared memory where
   /// ranks have it, otherwise as auto), ring, bidirectional_ring, recursive_doubling,
