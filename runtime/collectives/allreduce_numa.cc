@@ -2,9 +2,10 @@
 // schedule cache when an operation starts. Idea: Li et al., "NUMA-aware shared-memory collective
 // communication for MPI", HPDC 2013.
 //
-// A block has as many slices as the largest node has ranks (or MappedOptions::owners); on each node,
-// one rank owns each slice. A slice has one chunk for each node. One block on nodes A = {0, 1} and B = {2, 3}, from rank 0,
-// which owns slice [0] on A and works with rank 2, its owner on B. S(r) is rank r's scratch.
+// A block has as many slices as the largest node has ranks (or MappedOptions::owners); on each
+// node, one rank owns each slice. A slice has one chunk for each node. One block on nodes A = {0,
+// 1} and B = {2, 3}, from rank 0, which owns slice [0] on A and works with rank 2, its owner on B.
+// S(r) is rank r's scratch.
 //
 //   pack       in[1] → S(0)                          for rank 1, which owns [1] on A
 //   signal 0   → 1
@@ -17,12 +18,12 @@
 //   unpack     S(0)[1] → out[1]
 //
 // Of N nodes with k ranks each, a rank reads and writes 2·count·(N−1)/(N·k) elements of other nodes
-// for the sum; allreduce_mapped does so with k times as many. It sends 2(k−1) + 2(N−1) signals for a
-// block instead of 2(N·k−1), but a block passes four signals instead of two.
+// for the sum; allreduce_mapped does so with k times as many. It sends 2(k−1) + 2(N−1) signals for
+// a block instead of 2(N·k−1), but a block passes four signals instead of two.
 //
 // Peers use a rank's own memory instead of S where they have mapped it, as in allreduce_mapped. A
-// pipeline slot is free for a later block when all steps of this rank for the block are done: others
-// read what it has packed, and its sum, before they send what these steps wait for.
+// pipeline slot is free for a later block when all steps of this rank for the block are done:
+// others read what it has packed, and its sum, before they send what these steps wait for.
 #include "runtime/collectives/allreduce_numa.h"
 
 #include "runtime/base/check.h"
@@ -99,8 +100,8 @@ class NumaWriter {
 
   void write_block() {
     last_steps_.clear();
-    const auto self = static_cast<std::uint64_t>(
-        std::find(locals_.begin(), locals_.end(), rank_) - locals_.begin());
+    const auto self = static_cast<std::uint64_t>(std::find(locals_.begin(), locals_.end(), rank_) -
+                                                 locals_.begin());
     // Start behind this rank, so that not all ranks wake the same rank first.
     for (std::uint64_t k = 1; k <= slices_; ++k) {
       const std::uint64_t slice = (self + k) % slices_;

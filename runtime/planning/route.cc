@@ -84,7 +84,7 @@ std::vector<int> summing_ranks(const Resources& resources) {
 bool goes_by_nodes(const CallShape& call, const Resources& resources,
                    const ScheduleRequest& request) {
   return request.algorithm == Algorithm::kMapped && resources.nodes.hosts() > 1 &&
-         resources.nodes.most_on_a_host() > 1 && partial_width(call) == 1 &&
+         resources.nodes.most_on_a_host() >= kRanksANode && partial_width(call) == 1 &&
          request.count * size_of(call.type) >= kByNodes;
 }
 

@@ -63,10 +63,11 @@ inline constexpr std::size_t kLargeSummedBlock = 1 << 20;
 /// block alone took as long as two that did not fit.
 inline constexpr std::size_t kMostSummedBlock = 2 << 20;
 inline constexpr std::size_t kLargeSum = 4 << 20;
-/// Least all-reduce through windows that first sums inside each NUMA node: smaller ones wait for
-/// signals more than for bytes of other nodes, and theirs pass twice as many in a row. A choice
-/// without a machine to measure it on.
+/// Least all-reduce through windows that first sums inside each NUMA node, and least ranks of the
+/// largest node. The sums of nodes are written and read once more, and small calls wait for twice as
+/// many signals in a row. By kolo-simulate; no machine has measured it (docs/scale.md).
 inline constexpr std::size_t kByNodes = 64 << 10;
+inline constexpr int kRanksANode = 8;
 /// Ranks a core that sum an all-reduce, where ranks wait for cores: each exchanges signals with all
 /// others. On 2 cores, all-reduces of up to 256 KiB that 8, 16 and 32 ranks sum took 1.3 to 2.6
 /// times as long as those that 2 of them sum, and those that 4 sum 1.0 to 1.9 times.

@@ -18,12 +18,17 @@ LinkCost cost_of(const Link& link, const Machine& machine, int at_once) {
 
 Resources resources_of(const Machine& machine) {
   std::vector<int> host_of;
-  for (int rank = 0; rank < machine.ranks(); ++rank) host_of.push_back(machine.host_of(rank));
+  std::vector<int> node_of;
+  for (int rank = 0; rank < machine.ranks(); ++rank) {
+    host_of.push_back(machine.host_of(rank));
+    node_of.push_back(machine.node_of(rank));
+  }
   const bool shares = machine.ranks_per_host > 1;
   const bool one_host = machine.hosts == 1;
   return {.rank = 0,
           .size = machine.ranks(),
           .layout = HostLayout(host_of),
+          .nodes = one_host && !machine.is_flat ? HostLayout(node_of) : HostLayout(),
           .maps_windows = one_host && shares && machine.window_bytes > 0,
           .slot_bytes = machine.window_bytes,
           .slot_bytes_over_hosts = shares && !one_host ? machine.window_bytes : 0};

@@ -34,7 +34,12 @@ struct Machine {
   Link inside = {.latency_us = 0.3, .overhead_us = 0.1, .gigabytes_per_second = 8};
   double core_gigabytes_per_second = 20;     ///< what a rank's sums and copies read and write
   double memory_gigabytes_per_second = 200;  ///< sums and copies of all ranks of a host together
-  std::size_t window_bytes = 4 << 20;        ///< HostWindow::slot_bytes()
+  /// NUMA nodes of a host, each with an equal share of its ranks, in blocks, and of its memory.
+  int numa_nodes = 1;
+  /// What the ranks of a node together read and write in the memory of other nodes.
+  double far_gigabytes_per_second = 20;
+  bool is_flat = false;                ///< all-reduces do not go by the nodes
+  std::size_t window_bytes = 4 << 20;  ///< HostWindow::slot_bytes()
   /// A rank whose core takes `slow_factor` times as long for all it does; -1: none.
   int slow_rank = -1;
   double slow_factor = 1;
@@ -44,6 +49,7 @@ struct Machine {
 
   int ranks() const { return hosts * ranks_per_host; }
   int host_of(int rank) const { return rank / ranks_per_host; }
+  int node_of(int rank) const { return rank % ranks_per_host * numa_nodes / ranks_per_host; }
   bool has_switches() const { return hosts_per_switch > 0 && hosts_per_switch < hosts; }
   int switch_of(int rank) const { return host_of(rank) / hosts_per_switch; }
   /// Whether all hosts are alike, and every two of them as near.

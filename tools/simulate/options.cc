@@ -28,6 +28,7 @@ constexpr const char* kFooter = R"(examples:
   kolo-simulate --hosts 1024 --algorithm ring,halving_doubling -b 1M -e 1M
   kolo-simulate --hosts 8 --slow-rank 3 --slow-factor 2 --jitter 0.1 --seed 7
   kolo-simulate --hosts 32 --hosts-per-switch 8 --oversubscription 4 -b 64M
+  kolo-simulate --hosts 1 --ranks-per-host 64 --numa-nodes 8 --algorithm mapped
   kolo-simulate --step trace.0.json --hosts 1,8,64,512 --ranks-per-host 8
   kolo-simulate --start-up --hosts 1,64,4096 --ranks-per-host 8
   kolo-simulate --hosts 4 --json | jq '.rows[] | select(.best)'
@@ -168,6 +169,18 @@ void add_machine(CLI::App& app, Texts& texts, Options& options) {
   app.add_option("--memory", machine.memory_gigabytes_per_second, "the same of a whole host")
       ->check(rate)
       ->capture_default_str();
+  CLI::Option* const nodes = app.add_option("--numa-nodes", machine.numa_nodes,
+                                            "NUMA nodes of a host: equal shares of its ranks and "
+                                            "its memory")
+                                 ->check(CLI::Range(1, 256))
+                                 ->capture_default_str();
+  app.add_option("--far", machine.far_gigabytes_per_second,
+                 "GB/s that a node's ranks together read and write in other nodes' memory")
+      ->check(rate)
+      ->needs(nodes)
+      ->capture_default_str();
+  app.add_flag("--flat", machine.is_flat, "all-reduces ignore the nodes (KOLO_NUMA_NODES=1)")
+      ->needs(nodes);
   app.add_option("--window", machine.window_bytes,
                  "bytes of shared memory that one operation has on each rank; 0: none")
       ->transform(perf::as_bytes(0))
@@ -215,7 +228,7 @@ void add_start_up(CLI::App& app, Options& options) {
       app.add_flag("--start-up", options.start_up, "start-up, instead of collectives")
           ->excludes("collective", "-b", "-e", "-f", "-d", "--algorithm", "--step")
           ->excludes("--burst", "--inside-bandwidth", "--core", "--memory", "--window")
-          ->excludes("--hosts-per-switch", "--oversubscription")
+          ->excludes("--hosts-per-switch", "--oversubscription", "--numa-nodes")
           ->excludes("--slow-rank", "--slow-factor", "--jitter", "--seed");
   app.add_option("--cores", options.cores, "of each host, for --start-up; 0: one for each rank")
       ->check(CLI::Range(0, 4096))
@@ -236,6 +249,10 @@ void refuse(const Options& options, const Texts& texts) {
     if (machine.ranks() > kMostRanks)
       throw CLI::ValidationError("--hosts", fmt::format("{} hosts of {} are more than {} ranks",
                                                         hosts, machine.ranks_per_host, kMostRanks));
+    if (machine.numa_nodes > machine.ranks_per_host)
+      throw CLI::ValidationError("--numa-nodes",
+                                 fmt::format("{} ranks a host cannot lie on {} nodes",
+                                             machine.ranks_per_host, machine.numa_nodes));
     if (machine.ranks() < 2)
       throw CLI::ValidationError("--hosts", "one host of one rank has nobody to send to");
     const auto apply = algorithms_of(machine);

@@ -71,10 +71,17 @@ struct Rank {
 };
 
 struct Host {
-  explicit Host(const Link& across) : out(across), in(across) {}
+  explicit Host(const Machine& machine)
+      : out(machine.across),
+        in(machine.across),
+        nodes(static_cast<std::size_t>(machine.numa_nodes)) {}
 
   Lane out, in;
-  double memory_free = 0;
+  struct Node {
+    double memory_free = 0;
+    double far_free = 0;
+  };
+  std::vector<Node> nodes;
 };
 
 struct Switch {
@@ -109,7 +116,7 @@ class Player {
   Player(const Machine& machine, Symmetry symmetry)
       : machine_(machine),
         symmetry_(symmetry),
-        hosts_(static_cast<std::size_t>(played_hosts()), Host(machine.across)),
+        hosts_(static_cast<std::size_t>(played_hosts()), Host(machine)),
         switches_(switches_of(machine)) {}
 
   Result<Played> run(const ScheduleOf& schedule_of, Widths widths);
@@ -155,7 +162,7 @@ void Player::load(const ScheduleOf& schedule_of, Widths widths) {
                 Rank(machine_.inside));
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
-    rank.code = compile(schedule_of(static_cast<int>(r)), widths);
+    rank.code = compile(schedule_of(static_cast<int>(r)), widths, machine_);
     pool.share(rank.code);
     for (std::uint32_t i = 0; i < rank.code.peers.size(); ++i)
       rank.index_of.emplace_back(rank.code.peers[i], i);
@@ -197,9 +204,16 @@ double Player::core_time(std::uint32_t rank, StepId step) {
   if (static_cast<int>(rank) == machine_.slow_rank) us *= machine_.slow_factor;
   us = varied(us, rank, step, 0);
   if (!is_local || op.bytes == 0) return us;
-  double& memory_free = host_of(rank).memory_free;
-  memory_free = std::max(memory_free, now_) + bytes / (machine_.memory_gigabytes_per_second * 1e3);
-  return std::max(us, memory_free - now_);
+  Host::Node& node =
+      host_of(rank).nodes[static_cast<std::size_t>(machine_.node_of(static_cast<int>(rank)))];
+  const auto take = [&](double& free, std::uint64_t taken, double gigabytes_per_second) {
+    free = std::max(free, now_) + static_cast<double>(taken) / (gigabytes_per_second * 1e3);
+    us = std::max(us, free - now_);
+  };
+  // Other nodes take as much of this node's memory as its ranks take of theirs.
+  take(node.memory_free, op.bytes, machine_.memory_gigabytes_per_second / machine_.numa_nodes);
+  if (op.far_bytes > 0) take(node.far_free, op.far_bytes, machine_.far_gigabytes_per_second);
+  return us;
 }
 
 void Player::release(std::uint32_t rank, StepId step) {

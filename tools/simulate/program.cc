@@ -26,6 +26,17 @@ std::uint64_t bytes_of(const Schedule& schedule, const Step& step, Widths widths
   return bytes;
 }
 
+std::uint64_t far_bytes_of(const Schedule& schedule, const Step& step, Widths widths,
+                           const Machine& machine) {
+  std::uint64_t bytes = 0;
+  for (const auto operands : {schedule.sources(step), schedule.destinations(step)})
+    for (const Operand& operand : operands)
+      if (operand.space == Space::kPeer &&
+          machine.node_of(operand.rank) != machine.node_of(schedule.rank))
+        bytes += bytes_of(operand, widths);
+  return bytes;
+}
+
 bool arrives(StepKind kind) { return kind == StepKind::kReceive || kind == StepKind::kWait; }
 
 /// Fills `begin` with the positions at which the ranges of 0, 1, … start, from their lengths in
@@ -83,7 +94,7 @@ std::uint64_t hash_of(const Program& program) {
 
 }  // namespace
 
-RankProgram compile(const Schedule& schedule, Widths widths) {
+RankProgram compile(const Schedule& schedule, Widths widths, const Machine& machine) {
   RankProgram rank;
   auto program = std::make_shared<Program>();
   std::unordered_map<int, std::uint32_t> index_of;
@@ -92,7 +103,8 @@ RankProgram compile(const Schedule& schedule, Widths widths) {
     Program::Op op{.kind = step.kind,
                    .tag = step.tag,
                    .waits_for = step.dependency_count,
-                   .bytes = bytes_of(schedule, step, widths)};
+                   .bytes = bytes_of(schedule, step, widths),
+                   .far_bytes = far_bytes_of(schedule, step, widths, machine)};
     if (step.peer >= 0) {
       const auto index = static_cast<std::uint32_t>(rank.peers.size());
       const auto [place, is_new] = index_of.emplace(step.peer, index);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/collectives/schedule.h"
+#include "tools/simulate/machine.h"
 
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@ struct Program {
     std::uint32_t tag = 0;
     std::uint32_t waits_for = 0;  ///< dependencies, and the arrival of a message
     std::uint64_t bytes = 0;      ///< length of a message; all that a sum or copy reads and writes
+    std::uint64_t far_bytes = 0;  ///< of these, those in the memory of other NUMA nodes
     friend bool operator==(const Op&, const Op&) = default;
   };
   /// A receive or wait.
@@ -53,7 +55,7 @@ struct RankProgram {
 };
 
 /// A copy from kInput to the same place in kOutput moves nothing: gradients are summed in place.
-RankProgram compile(const Schedule& schedule, Widths widths);
+RankProgram compile(const Schedule& schedule, Widths widths, const Machine& machine);
 
 /// Keeps one of several equal programs.
 class ProgramPool {

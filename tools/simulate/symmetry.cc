@@ -79,12 +79,12 @@ bool is_alike(const Machine& machine, const ScheduleOf& schedule_of, Widths widt
   const bool is_power = (machine.hosts & (machine.hosts - 1)) == 0;
   if (!machine.is_uniform() || (symmetry == Symmetry::kMirror && !is_power)) return false;
   for (int rank = 0; rank < machine.ranks_per_host; ++rank) {
-    const RankProgram first = compile(schedule_of(rank), widths);
+    const RankProgram first = compile(schedule_of(rank), widths, machine);
     for (const int k : moves_of(machine, symmetry)) {
       const int other = moved(machine, symmetry, rank, k);
       if (traits_of(machine, first, 0, symmetry, k) !=
-          traits_of(machine, compile(schedule_of(other), widths), machine.host_of(other), symmetry,
-                    0))
+          traits_of(machine, compile(schedule_of(other), widths, machine), machine.host_of(other),
+                    symmetry, 0))
         return false;
     }
   }

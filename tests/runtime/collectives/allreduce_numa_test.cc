@@ -28,9 +28,8 @@ std::vector<Schedule> schedules_of(const HostLayout& nodes, std::uint64_t count,
 }
 
 void prove(const HostLayout& nodes, std::uint64_t count, const MappedOptions& options) {
-  SCOPED_TRACE(::testing::Message()
-               << nodes.size() << " ranks on " << nodes.hosts() << " nodes, " << count
-               << " elements, blocks of " << options.block_elements);
+  SCOPED_TRACE(::testing::Message() << nodes.size() << " ranks on " << nodes.hosts() << " nodes, "
+                                    << count << " elements, blocks of " << options.block_elements);
   const std::vector<Schedule> schedules = schedules_of(nodes, count, options);
   const auto check = [&](const CheckOptions& check_options, const char* how) {
     const auto traffic = check_schedules(schedules, check_options);

@@ -146,5 +146,23 @@ TEST(ChoiceOf, IsTheLeastPrice) {
   }
 }
 
+// What the ranks of a node read in other nodes' memory takes its share of a link.
+TEST(NumaNodes, SumsGoByThemWhereTheyBound) {
+  Machine machine{.hosts = 1, .ranks_per_host = 32, .memory_gigabytes_per_second = 400};
+  const Call call{.bytes = 4 << 20, .algorithm = Algorithm::kMapped};
+  const auto time = [&](int nodes, bool flat) {
+    machine.numa_nodes = nodes;
+    machine.is_flat = flat;
+    return time_of(machine, call, 1 << 24);
+  };
+  const auto one = time(1, false), flat = time(4, true), by_nodes = time(4, false);
+  ASSERT_TRUE(one.ok() && flat.ok() && by_nodes.ok());
+  EXPECT_EQ(one->schedule, "allreduce_mapped");
+  EXPECT_EQ(flat->schedule, "allreduce_mapped");
+  EXPECT_EQ(by_nodes->schedule, "allreduce_numa");
+  EXPECT_GT(flat->us, 1.5 * one->us);
+  EXPECT_LT(by_nodes->us, 0.8 * flat->us);
+}
+
 }  // namespace
 }  // namespace kolo::simulate
