@@ -79,6 +79,23 @@ TEST_P(MappedMoves, AllgatherIsRightForUnevenParts) {
             mapped);
 }
 
+// A block that has just been packed is still in the caches.
+TEST_P(MappedMoves, AllgatherCopiesItsOwnPartBlockByBlockAfterPacking) {
+  if (size() == 1) return;
+  const Counts parts(static_cast<std::size_t>(size()), 10);
+  const Schedule schedule = allgather_mapped(0, size(), parts, {.block_elements = 4});
+  std::vector<std::uint64_t> packed, copied;
+  for (const Step& step : schedule.steps) {
+    if (step.kind != StepKind::kCopy || step.source_count == 0) continue;
+    const Operand& source = schedule.sources(step).front();
+    if (source.space != Space::kInput) continue;
+    (step.stands_in ? packed : copied).push_back(source.offset);
+    EXPECT_EQ(packed.size(), copied.size() + (step.stands_in ? 1 : 0));
+  }
+  EXPECT_EQ(copied, packed);
+  EXPECT_EQ(copied.size(), 3U);
+}
+
 TEST_P(MappedMoves, BroadcastIsRightFromEveryKindOfRoot) {
   for (const int root : roots_of(size()))
     for (const std::uint64_t count : {0U, 1U, 4U, 23U})
