@@ -49,10 +49,12 @@ constexpr std::uint64_t kLeastPartOfAChunk = 16;
 constexpr std::uint64_t kLeastPartOfABroadcast = 8;
 
 /// Halving and doubling changes partners every round. Such pairs get less bandwidth than the ring's
-/// neighbours, whose connections stay busy and whose sums overlap with messages. It takes 1.38 to
-/// 1.42 times the time of its bytes, both on 4 hosts of 1 Gbit/s and on 8 hosts of 250 Mbit/s
-/// (docs/measurements.md).
+/// neighbours, whose connections stay busy and whose sums overlap with messages. On 4 hosts of 1
+/// Gbit/s and 8 of 250 Mbit/s it takes 0.95 to 1.05 times the ring's time up to kFewBytes, and 1.2
+/// to 1.7 times from 4 MiB on (docs/measurements.md).
 constexpr double kChangingPartners = 1.4;
+constexpr double kChangingPartnersOfFew = 1.1;
+constexpr double kFewBytes = 512 << 10;
 
 /// A ring has at least as many blocks, if they are long enough: while one is summed, the other
 /// travels. Four would take as long on 100 Gb/s links, with twice as many messages.
@@ -93,6 +95,10 @@ struct Pricing {
   double hosts;
   double locals;
   const LinkCost& far;  ///< the slowest link
+
+  double changing_partners() const {
+    return n > kFewBytes ? kChangingPartners : kChangingPartnersOfFew;
+  }
 
   static double longer(double way, double busiest) {
     // If two algorithms keep a link busy equally long, the one with the shorter way is better.
@@ -172,11 +178,11 @@ struct Pricing {
     for (double i = 1; i <= rounds; ++i) {
       const double part = n * std::exp2(-i);
       const auto of_host = [&](double bytes) {
-        return i <= across ? kChangingPartners * locals * network.across.bytes_us(bytes)
+        return i <= across ? changing_partners() * locals * network.across.bytes_us(bytes)
                            : network.inside.bytes_us(bytes);
       };
       of_bytes += of_host(width(i) * part) + of_host(part);  // both phases
-      if (i <= across) far_bytes += kChangingPartners * (width(i) + 1) * part * locals;
+      if (i <= across) far_bytes += changing_partners() * (width(i) + 1) * part * locals;
     }
     return longer(fold + 2 * latency + of_bytes, far_bytes * far.us_per_byte) +
            n * (q - 1) / q * gamma + copies;
@@ -223,7 +229,7 @@ struct Pricing {
   double few_rounds_of_parts(bool sums) const {
     const auto q = static_cast<double>(std::bit_floor(static_cast<unsigned>(p)));
     const double folds = sums && q != p ? 2 : 0;
-    const double share = hosts > 1 ? kChangingPartners * locals : 1;
+    const double share = hosts > 1 ? changing_partners() * locals : 1;
     const double copies = sums || q != p ? 2 * kCopy : 0;
     return (log2_up(static_cast<int>(sums ? q : p)) + folds) * round(far, p) +
            n * far.us_per_byte * (share + folds / 2) +

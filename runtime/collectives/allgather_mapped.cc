@@ -13,7 +13,8 @@
 //   signal    → 1, 2                    → 0, 2                    → 0, 1
 //
 // A broadcast works like this with one part, the root's. A rank copies its own part twice, or once
-// if all other ranks have mapped its input. It copies each other part once.
+// if all other ranks have mapped its input. It copies each other part once. After it has packed a
+// block, it copies the same block to its own output, while the block is in its caches.
 #include "runtime/collectives/allgather_mapped.h"
 
 #include "runtime/collectives/window_pipeline.h"
@@ -32,9 +33,11 @@ Schedule to_all(std::string algorithm, int rank, std::span<const Interval> input
   const auto size = static_cast<int>(inputs.size());
   ScheduleBuilder builder(std::move(algorithm), rank, size, input_elements, output_elements);
   const auto own = static_cast<std::size_t>(rank);
-  if (inputs[own].length > 0)
-    builder.copy(input_at(inputs[own]), {output_at(outputs[own])}, Scaling::kNone, {});
-  if (size == 1) return std::move(builder).finish();
+  if (size == 1) {
+    if (inputs[own].length > 0)
+      builder.copy(input_at(inputs[own]), {output_at(outputs[own])}, Scaling::kNone, {});
+    return std::move(builder).finish();
+  }
 
   std::vector<Pieces> pieces;
   std::uint64_t blocks = 0;
@@ -46,19 +49,25 @@ Schedule to_all(std::string algorithm, int rank, std::span<const Interval> input
   std::vector<int> others;
   for (int k = 1; k < size; ++k) others.push_back((rank + k) % size);
 
+  const auto in_output = [&](std::size_t owner, Interval piece) {
+    return output_at({outputs[owner].begin + piece.begin - inputs[owner].begin, piece.length});
+  };
   WindowPipeline pipeline(builder, rank, blocks, options);
+  StepId copied = ScheduleBuilder::kNoStep;  // what the next block's packing comes after
   for (std::uint64_t block = 0; block < blocks; ++block) {
-    if (const Interval piece = pieces[own][block]; piece.length > 0)
-      pipeline.offer(block, 0, piece, Scaling::kNone, others);
+    if (const Interval piece = pieces[own][block]; piece.length > 0) {
+      const StepId packed = pipeline.offer(block, 0, piece, Scaling::kNone, others, copied);
+      const StepId copy =
+          builder.copy(input_at(piece), {in_output(own, piece)}, Scaling::kNone, {packed});
+      if (!options.direct) copied = copy;
+    }
     for (const int peer : others) {
       const auto owner = static_cast<std::size_t>(peer);
       const Interval piece = pieces[owner][block];
       if (piece.length == 0) continue;
-      const Interval destination{outputs[owner].begin + piece.begin - inputs[owner].begin,
-                                 piece.length};
       pipeline.has_read(
           block, peer,
-          builder.copy(pipeline.offered(block, peer, 0, piece), {output_at(destination)},
+          builder.copy(pipeline.offered(block, peer, 0, piece), {in_output(owner, piece)},
                        Scaling::kNone, {pipeline.arrival(block, peer)}));
     }
     pipeline.close(block);

@@ -12,8 +12,9 @@ namespace kolo {
 struct MappedOptions {
   std::uint64_t block_elements = 128 << 10;  ///< all slices of a block: one pipeline slot
   int pipeline_slots = 4;                    ///< blocks in flight
-  /// The other ranks have mapped both the input and the output of this rank, so no rank needs its
-  /// scratch. All its blocks are in flight at once. Ranks may differ in this option.
+  /// All-reduce: the other ranks have mapped both the input and the output of this rank, so no rank
+  /// needs its scratch. All its blocks are in flight at once. Allgather: they have mapped the
+  /// input, so this rank packs nothing. Ranks may differ in this option.
   bool direct = false;
   /// Ranks, ascending, that sum; each sums an equal share for all ranks. Empty: all ranks sum. The
   /// same on all ranks.

@@ -44,15 +44,17 @@ class WindowPipeline {
     if (blocks > 0) builder_.need_mapped_scratch(pipeline_slots_ * pipeline_slot_elements_);
   }
 
-  /// Offers a part of the input to these ranks, at `offset` in the block's pipeline slot.
-  void offer(std::uint64_t block, std::uint64_t offset, Interval part, Scaling scaling,
-             std::span<const int> readers) {
+  /// Offers a part of the input to these ranks, at `offset` in the block's pipeline slot. Returns
+  /// the step that packs it, which comes after step `after`.
+  StepId offer(std::uint64_t block, std::uint64_t offset, Interval part, Scaling scaling,
+               std::span<const int> readers, StepId after = ScheduleBuilder::kNoStep) {
     const StepId packed = builder_.stand_in(
-        input_at(part), pipeline_slot(block, rank_, offset, part), scaling, {gate(block)});
+        input_at(part), pipeline_slot(block, rank_, offset, part), scaling, {gate(block), after});
     for (const int reader : readers) {
       builder_.signal(reader, offered_tag(block), {packed});
       readers_.push_back(reader);
     }
+    return packed;
   }
 
   /// The part that `owner` offers at `offset`. Read it after arrival().

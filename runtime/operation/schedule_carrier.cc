@@ -45,9 +45,10 @@ Status ScheduleCarrier::start_on_memory(const Route& route, const PlannedOperati
   const WindowOffsets offsets =
       offsets_in(rank_.window.arena().get(), binding, list_bytes(plan) > 0);
   ScheduleRequest request = route.request;
-  if (request.kind == OperationKind::kAllreduce && request.algorithm == Algorithm::kMapped)
+  if (request.algorithm == Algorithm::kMapped && offsets.input != WindowOffsets::kNowhere)
     request.direct =
-        offsets.input != WindowOffsets::kNowhere && offsets.output != WindowOffsets::kNowhere;
+        request.kind == OperationKind::kAllgather ||
+        (request.kind == OperationKind::kAllreduce && offsets.output != WindowOffsets::kNowhere);
   std::shared_ptr<const Schedule> schedule = rank_.schedules.get(request);
   KOLO_TRY(bind_scratch(*schedule, plan, offsets, binding));
   executor_.start(std::move(schedule), std::move(binding), group_.communicator.tag_space(plan.mode),

@@ -39,8 +39,12 @@ std::size_t moved_block(const ScheduleRequest& request, const Resources& resourc
       request.kind == OperationKind::kAlltoall || request.kind == OperationKind::kReduceScatter;
   if (has_part_for_each && resources.shared_cores > 0)
     return std::min(kMovedBlock * readers, kMostMovedBlock);
-  if (request.kind == OperationKind::kBroadcast && resources.shared_cores > 0)
-    return fitting_block(request.count * element, kPipelineSlots, kMovedBlock, kMostMovedBlock);
+  if (request.kind == OperationKind::kBroadcast) {
+    const bool crowded = resources.shared_cores > 0;
+    return fitting_block(request.count * element, kPipelineSlots,
+                         crowded ? kMovedBlock : kLeastMovedBlock,
+                         crowded ? kMostMovedBlock : kMovedBlock);
+  }
   if (!gathers_or_scatters(request.kind)) return kMovedBlock;
   const auto root = static_cast<std::size_t>(request.root);
   const std::size_t moved = (sum_of(request.counts) - request.counts[root]) * element;

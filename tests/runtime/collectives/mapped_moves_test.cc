@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace kolo::test::mapped_moves_test {
 namespace {
 
@@ -77,6 +79,33 @@ TEST_P(MappedMoves, AllgatherIsRightForUnevenParts) {
                          [&](int rank) { return allgather_mapped(rank, size(), parts, mapped); }),
             {.kind = OperationKind::kAllgather, .counts = parts, .input_is_output = in_place},
             mapped);
+}
+
+// A block that has just been packed is still in the caches.
+TEST_P(MappedMoves, AllgatherCopiesEachBlockOfItsOwnPartAfterPackingIt) {
+  if (size() == 1) return;
+  const Counts parts(static_cast<std::size_t>(size()), 10);
+  for (const bool direct : {false, true}) {
+    const Schedule schedule =
+        allgather_mapped(0, size(), parts, {.block_elements = 4, .direct = direct});
+    int blocks = 0;
+    StepId packed = 0, copied = 0;
+    for (StepId id = 0; id < schedule.steps.size(); ++id) {
+      const Step& step = schedule.steps[id];
+      if (step.source_count == 0 || schedule.sources(step)[0].space != Space::kInput) continue;
+      const auto after = schedule.depends_on(step);
+      if (step.stands_in) {
+        const bool waits = std::find(after.begin(), after.end(), copied) != after.end();
+        EXPECT_EQ(waits, blocks > 0 && !direct);
+        packed = id;
+      } else {
+        EXPECT_EQ(std::vector<StepId>(after.begin(), after.end()), std::vector<StepId>{packed});
+        copied = id;
+        ++blocks;
+      }
+    }
+    EXPECT_EQ(blocks, 3);
+  }
 }
 
 TEST_P(MappedMoves, BroadcastIsRightFromEveryKindOfRoot) {

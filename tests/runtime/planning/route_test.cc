@@ -292,6 +292,10 @@ TEST(RouteProperties, WhatGoesOneWayHasShorterBlocks) {
            kPipelineSlots;
   };
   EXPECT_EQ(block(kAllgather, 256 * kKiB, 2), 256 * kKiB);
+  EXPECT_EQ(block(kBroadcast, 64 * kKiB, 2), 32 * kKiB) << "the least";
+  EXPECT_EQ(block(kBroadcast, 256 * kKiB, 2), 64 * kKiB);
+  EXPECT_EQ(block(kBroadcast, 516 * kKiB, 5), 160 * kKiB);
+  EXPECT_EQ(block(kBroadcast, 64 * kMiB, 2), 256 * kKiB);
   EXPECT_EQ(block(kGather, 768 * kKiB, 2), 192 * kKiB);
   EXPECT_EQ(block(kGather, 256 * kKiB, 5), 256 * kKiB) << "the other ranks pack meanwhile";
   EXPECT_EQ(block(kGather, 516 * kKiB, 2), 160 * kKiB);
