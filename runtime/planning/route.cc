@@ -84,12 +84,13 @@ std::vector<int> summing_ranks(const Resources& resources) {
 }
 
 /// Whether an all-reduce through windows first sums inside each NUMA node. Its partial sums lie in
-/// the windows, where there is no room for wider types.
-bool goes_by_nodes(const CallShape& call, const Resources& resources,
+/// the windows, where there is no room for wider types. A deterministic sum's order must not depend
+/// on the size.
+bool goes_by_nodes(const CallShape& call, const Resources& resources, const Policy& policy,
                    const ScheduleRequest& request) {
-  return request.algorithm == Algorithm::kMapped && resources.nodes.hosts() > 1 &&
-         resources.nodes.most_on_a_host() >= kRanksANode && partial_width(call) == 1 &&
-         request.count * size_of(call.type) >= kByNodes;
+  return request.algorithm == Algorithm::kMapped && !policy.deterministic &&
+         resources.nodes.hosts() > 1 && resources.nodes.most_on_a_host() >= kRanksANode &&
+         partial_width(call) == 1 && request.count * size_of(call.type) >= kByNodes;
 }
 
 void choose_allreduce_schedule(const CallShape& call, const Resources& resources,
@@ -102,7 +103,7 @@ void choose_allreduce_schedule(const CallShape& call, const Resources& resources
     request.pipeline_slots = kAllreducePipelineSlots;
     request.owners = summing_ranks(resources);
   }
-  if (goes_by_nodes(call, resources, request)) {
+  if (goes_by_nodes(call, resources, policy, request)) {
     request.layout = resources.nodes;
   } else if (!resources.layout.is_in_order()) {
     request.layout = resources.layout;

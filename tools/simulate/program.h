@@ -26,7 +26,7 @@ struct Program {
     std::uint32_t tag = 0;
     std::uint32_t waits_for = 0;  ///< dependencies, and the arrival of a message
     std::uint64_t bytes = 0;      ///< length of a message; all that a sum or copy reads and writes
-    std::uint64_t far_bytes = 0;  ///< of these, those in the memory of other NUMA nodes
+    std::uint64_t far_bytes = 0;  ///< those of them in the memory of other NUMA nodes
     friend bool operator==(const Op&, const Op&) = default;
   };
   /// A receive or wait.

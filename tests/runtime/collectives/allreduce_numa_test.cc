@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AllreduceNuma, ::testing::Range(2, kLargestWorld
 INSTANTIATE_TEST_SUITE_P(Sizes, AllreduceNumaOfFew, ::testing::Range(2, 13));
 
 TEST(AllreduceNumaTraffic, AFractionOfTheFlatOneBetweenNodes) {
-  constexpr int kNodes = 4, kRanks = 8;  // of a node
+  constexpr int kNodes = 4, kRanks = 8;  // ranks of a node
   constexpr std::uint64_t kCount = 64 * 32 * 16;
   const HostLayout nodes = in_blocks(kNodes * kRanks, kNodes);
   const MappedOptions options{.block_elements = kCount, .pipeline_slots = 1};

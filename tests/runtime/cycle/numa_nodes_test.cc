@@ -18,14 +18,16 @@
 namespace kolo::test::numa_nodes_test {
 namespace {
 
-constexpr int kRanks = 17;  // nine and eight on two nodes
+constexpr int kRanks = 17;                // nine and eight on two nodes
 constexpr std::int64_t kCount = 100'003;  // several blocks in the windows below
 
 class NumaNodes : public ::testing::Test {
  protected:
-  void run(const char* nodes, const std::function<void(int rank, Runtime&)>& body) {
+  void run(const char* nodes, const std::function<void(int rank, Runtime&)>& body,
+           const char* deterministic = "0") {
     run_local_world(kRanks, body,
                     {.variables = {{"KOLO_NUMA_NODES", nodes},
+                                   {"KOLO_DETERMINISTIC", deterministic},
                                    {"KOLO_SHARED_MEMORY", "1M"},
                                    {"KOLO_TIMELINE", folder_.path("trace.json")}}});
   }
@@ -90,6 +92,15 @@ TEST_F(NumaNodes, HalfTypesAreFlat) {
   EXPECT_THAT(algorithms(), testing::ElementsAre("allreduce_mapped"));
 }
 
+// Else an element's sum would depend on what it is fused with.
+TEST_F(NumaNodes, DeterministicSumsAreFlat) {
+  const auto body = [&](int rank, Runtime& runtime) {
+    expect_sum(runtime, rank, floats(runtime, kCount, false), kCount);
+  };
+  run("2", body, /*deterministic=*/"1");
+  EXPECT_THAT(algorithms(), testing::ElementsAre("allreduce_mapped"));
+}
+
 TEST_F(NumaNodes, FusedTensorsAndAverages) {
   run("2", [&](int rank, Runtime& runtime) {
     std::vector<std::vector<float>> tensors;
@@ -103,7 +114,8 @@ TEST_F(NumaNodes, FusedTensorsAndAverages) {
     ASSERT_TRUE(works.ok()) << works.error().message;
     for (const auto& work : *works) ASSERT_DONE(work);
     for (int i = 0; i < 9; ++i)
-      EXPECT_THAT(tensors[static_cast<std::size_t>(i)], testing::Each(static_cast<float>(kRanks / 2 + i)));
+      EXPECT_THAT(tensors[static_cast<std::size_t>(i)],
+                  testing::Each(static_cast<float>(kRanks / 2 + i)));
   });
   EXPECT_THAT(algorithms(), testing::Contains("allreduce_numa"));
 }
