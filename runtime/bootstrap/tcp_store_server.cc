@@ -283,6 +283,12 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     connection.closing = true;
     return {};
   }
+  if (is(request, kTellRequest, 3)) {
+    // Has an error only if the meeting has failed.
+    static_cast<void>(table.contribute(request[1], *connection.rank, std::move(request[2])));
+    return {};
+  }
+  if (std::exchange(connection.is_told, false)) return {};
   if (request[0] == kGiveUpRequest) {
     request.front() = kErrorReply;
     connection.gives_up = parse_reply(std::move(request)).error();
@@ -389,12 +395,23 @@ void TcpStoreServer::answer_waiting() {
   send_to_nodes();
   relay_answers();
   for (Connection& c : connections_) {
-    if (!c.waits() || c.closed) continue;
-    if (const auto reply = reply_to(c)) {
+    if (c.closed) continue;
+    if (!c.waits()) {
+      tell_of_failure(c);
+    } else if (const auto reply = reply_to(c)) {
       c.send(reply);
       c.stop_waiting();
     }
   }
+}
+
+void TcpStoreServer::tell_of_failure(Connection& c) {
+  if (c.relay_port == 0 || !c.rank) return;
+  const auto& failure = meetings_.table(c.meeting).failure();
+  if (!failure) return;
+  c.send(to_frame(error_reply(*failure)));
+  c.relay_port = 0;
+  c.is_told = true;
 }
 
 void TcpStoreServer::relay_answers() {
@@ -403,38 +420,42 @@ void TcpStoreServer::relay_answers() {
     if (c.relay_port != 0 && !c.awaited_phase.empty() && !c.closed &&
         meetings_.table(c.meeting).is_complete(c.awaited_phase))
       complete[{c.meeting, c.awaited_phase}].push_back(&c);
-  for (const auto& [exchange, ranks] : complete) {
-    const Connection& first = *ranks.front();
+  for (auto& [exchange, ranks] : complete) {
     if (ranks.size() != static_cast<std::size_t>(meetings_.table(exchange.first).size())) continue;
-    const auto answer = reply_to(first);
-    if (answer->size() * ranks.size() < kRelayBytes) continue;
-    relay(answer, ranks);
+    std::sort(ranks.begin(), ranks.end(),
+              [](const Connection* a, const Connection* b) { return *a->rank < *b->rank; });
+    relay(reply_to(*ranks.front()), ranks);
   }
 }
 
 void TcpStoreServer::relay(const std::shared_ptr<const std::string>& answer,
                            const std::vector<Connection*>& ranks) {
   const auto token = random_bytes(kNonceSize);
-  if (!token.ok()) return;         // each rank gets the answer from here
-  std::vector<std::string> hosts;  // where those listen that have children
-  for (std::size_t i = 0; i * kRelayDegree + 1 < ranks.size(); ++i) {
-    const auto there = remote_address(ranks[i]->fd.get());
-    const auto here = local_address(ranks[i]->fd.get());
+  if (!token.ok()) return;                        // each rank gets the answer from here
+  std::vector<std::string> places(ranks.size());  // by rank
+  const auto place = [&](const std::string& host, int port) {
+    return to_frame({std::string(kRelayReply), host, std::to_string(port), *token});
+  };
+  places.front() = place("", 0);
+  std::vector<RelayTree> trees = {{0, static_cast<int>(ranks.size())}};
+  while (!trees.empty()) {
+    const auto below = trees_below(trees.back());
+    const Connection& root = *ranks[static_cast<std::size_t>(trees.back().first)];
+    trees.pop_back();
+    if (below.empty()) continue;
+    const auto there = remote_address(root.fd.get());
+    const auto here = local_address(root.fd.get());
     // Such an address means nothing on another host.
     if (!there.ok() || !here.ok() || there->find('%') != there->npos) return;
     const bool is_here = *there == *here || is_loopback({*there, 0});
-    hosts.push_back(is_here ? "" : *there);
+    for (const RelayTree& tree : below)
+      places[static_cast<std::size_t>(tree.first)] = place(is_here ? "" : *there, root.relay_port);
+    trees.insert(trees.end(), below.begin(), below.end());
   }
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::size_t parent = i == 0 ? 0 : (i - 1) / kRelayDegree;
-    const std::size_t child = std::min(i * kRelayDegree + 1, ranks.size());
-    const std::size_t children = std::min(kRelayDegree, ranks.size() - child);
-    const int port = i == 0 ? 0 : ranks[parent]->relay_port;
-    ranks[i]->send(
-        to_frame({std::string(kRelayReply), std::to_string(*ranks[parent]->rank), hosts[parent],
-                  std::to_string(port), *token, std::to_string(children)}));
-    if (i == 0) ranks[i]->send(answer);
-    ranks[i]->stop_waiting();
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank]->send(std::move(places[rank]));
+    if (rank == 0) ranks[rank]->send(answer);
+    ranks[rank]->stop_waiting();
   }
 }
 
