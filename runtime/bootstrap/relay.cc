@@ -94,9 +94,8 @@ bool Relay::accept_child(const std::string& token, Deadline deadline) {
   if (!hello.ok() || hello->size() != 2 || !equal_in_constant_time((*hello)[0], token))
     return false;
   const auto rank = parse_count((*hello)[1]);
-  const auto child = std::find_if(children_.begin(), children_.end(), [&](const Child& c) {
-    return c.tree.first == rank && !c.link;
-  });
+  const auto child = std::find_if(children_.begin(), children_.end(),
+                                  [&](const Child& c) { return c.tree.first == rank && !c.link; });
   if (child == children_.end()) return false;
   child->link = std::move(fd);
   return true;
@@ -119,7 +118,7 @@ std::optional<std::string> Relay::send_up(std::string_view phase, const std::str
   for (const Child& child : children_) {
     const auto body = receive(child.link.get(), deadline);
     auto fields = body ? parse_body(*body) : Fields();
-    // Of ranks that are in another exchange the store tells which ones are missing.
+    // The store names the ranks that are missing here because they are in another exchange.
     if (!fields.ok() || fields->empty() || fields->front() != phase) return std::nullopt;
     fields->erase(fields->begin());
     auto below = from_runs(*fields, static_cast<std::size_t>(child.tree.end - child.tree.first));
@@ -164,8 +163,7 @@ bool Relay::await_input(int fd, Deadline deadline) const {
   for (const Child& child : children_)
     if (child.link.get() != fd) entries.push_back({child.link.get(), POLLRDHUP, 0});
   for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining(seconds(60)));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining(seconds(60)));
     if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) > 0)
       return entries.front().revents != 0;
     if (deadline.expired()) return false;

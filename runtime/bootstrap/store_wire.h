@@ -41,7 +41,8 @@ struct Member {
 inline constexpr std::string_view kSetRequest = "set";  ///< key, value
 inline constexpr std::string_view kGetRequest = "get";  ///< key, milliseconds
 /// Phase, value, milliseconds; in the first exchange of kRelayRanks ranks or more also the port of
-/// this rank's Relay. The reply has runs: see to_runs(); or it is kRelayReply. A rank may ask again.
+/// this rank's Relay. The reply has runs: see to_runs(); or it is kRelayReply. A rank may ask
+/// again.
 inline constexpr std::string_view kExchangeRequest = "exchange";
 /// Phase, value, without a reply: what the rank gave in an exchange by its Relay.
 inline constexpr std::string_view kTellRequest = "tell";
@@ -65,9 +66,9 @@ inline constexpr std::string_view kNodeRequest = "node";
 inline constexpr std::string_view kEndedRequest = "ended";
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
-/// Where the parent of a RelayPlace listens, that is its host (empty: the store's) and port, and the
-/// token. For rank 0 the reply itself follows. From now on the rank is told of the meeting's failure
-/// at once, by a kErrorReply, which is the reply to its next request.
+/// Where the parent of a RelayPlace listens, that is its host (empty: the store's) and port, and
+/// the token. For rank 0 the reply itself follows. From now on the rank is told of the meeting's
+/// failure at once, by a kErrorReply, which is the reply to its next request.
 inline constexpr std::string_view kRelayReply = "relay";
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.
 inline constexpr std::string_view kErrorReply = "error";

@@ -256,11 +256,11 @@ Result<RelayPlace> TcpStore::place_of(const Fields& reply, int rank, int size) c
   const auto port = reply.size() == 4 ? parse_count(reply[2]) : std::nullopt;
   if (!port || *port > UINT16_MAX)
     return KOLO_ERROR(kMismatch, "a reply that is no place among ranks");
-  return RelayPlace{.rank = rank,
-                    .size = size,
-                    .parent = {reply[1].empty() ? server_.host : reply[1],
-                               static_cast<std::uint16_t>(*port)},
-                    .token = reply[3]};
+  return RelayPlace{
+      .rank = rank,
+      .size = size,
+      .parent = {reply[1].empty() ? server_.host : reply[1], static_cast<std::uint16_t>(*port)},
+      .token = reply[3]};
 }
 
 Error TcpStore::give_up(Error why) {

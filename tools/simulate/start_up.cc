@@ -223,9 +223,9 @@ class StartUp {
     for (int rank = 0; rank < ranks(); ++rank) {
       for (const RelayTree& tree : below_[static_cast<std::size_t>(rank)]) {
         double& below = now(tree.first);
-        now(rank) = cores_of(rank).run(
-            std::max(now(rank), each_us > 0 ? below : 0),
-            each_us + 2 * costs_.hop + costs_.send * static_cast<double>(bytes));
+        now(rank) =
+            cores_of(rank).run(std::max(now(rank), each_us > 0 ? below : 0),
+                               each_us + 2 * costs_.hop + costs_.send * static_cast<double>(bytes));
         below = std::max(below, carry(rank, tree.first, now(rank), bytes));
       }
     }
@@ -269,10 +269,10 @@ class StartUp {
   const StartUpCosts& costs_;
   const int cores_;
   std::vector<Cores> hosts_;
-  std::vector<double> now_;    ///< by rank: when it goes on
-  double store_ = 0;           ///< when the store's thread is free
+  std::vector<double> now_;                    ///< by rank: when it goes on
+  double store_ = 0;                           ///< when the store's thread is free
   std::vector<std::vector<RelayTree>> below_;  ///< by rank, if ranks are linked
-  std::vector<double> cards_;  ///< by host: when its card has sent all
+  std::vector<double> cards_;                  ///< by host: when its card has sent all
   std::vector<StartUpPart> parts_;
   double part_began_ = 0;
   double store_us_ = 0;

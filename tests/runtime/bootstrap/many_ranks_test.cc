@@ -1,5 +1,5 @@
-// As many ranks as in a large job: they meet at one store, and their exchanges go over links between
-// them.
+// As many ranks as in a large job: they meet at one store, and their exchanges go over links
+// between them.
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/relay.h"
 #include "runtime/bootstrap/store_bootstrap.h"
@@ -101,8 +101,7 @@ TEST(ManyRanks, ARankThatEndsInAnExchangeIsNamedByAllOthers) {
     all_have_met.arrive_and_wait();
     if (rank == 7) return store.reset();
     const std::string why = exchange(*store, "again", rank, kRanks);
-    EXPECT_EQ(why,
-              "rank 7 (rank 7) ended while the ranks were meeting; its own output says why");
+    EXPECT_EQ(why, "rank 7 (rank 7) ended while the ranks were meeting; its own output says why");
     EXPECT_EQ(store->give_up(KOLO_ERROR(kPeerLost, "a link")).message, why);
   });
 }
@@ -150,8 +149,7 @@ TEST(ManyRanks, ARankThatDoesNotComeToAnExchangeIsNamed) {
 TEST(ManyRanks, ALateRankMeetsTheOthersAtTheStore) {
   constexpr int kRanks = 300;
   std::promise<std::string> warned;
-  const auto server =
-      serve(kRanks, [&](const std::string& line) { warned.set_value(line); });
+  const auto server = serve(kRanks, [&](const std::string& line) { warned.set_value(line); });
   run_ranks(*server, kRanks, kRanks, [&](int rank, Store& store) {
     EXPECT_EQ(exchange(*store, "hello", rank, kRanks), "");
     if (rank == 7) {
@@ -193,8 +191,8 @@ class BareRank {
   Relay link() {
     auto relay = Relay::open();
     EXPECT_TRUE(relay.ok());
-    send({std::string(kExchangeRequest), "hello", value(), "100000",
-          std::to_string(relay->port())});
+    send(
+        {std::string(kExchangeRequest), "hello", value(), "100000", std::to_string(relay->port())});
     const Fields place = reply();
     EXPECT_EQ(place.size(), 4U);
     relay->link({.rank = member_.rank,
@@ -211,6 +209,32 @@ class BareRank {
   UniqueDescriptor fd_;
 };
 
+TEST(ManyRanks, ARankThatAsksForNothingIsToldOfAFailureOnce) {
+  constexpr int kRanks = kRelayRanks;
+  constexpr int kLast = kRanks - 1;
+  const auto server = serve(kRanks);
+  std::latch all_have_met(kRanks);
+  std::thread silent([&] {
+    BareRank rank(*server, kLast, kRanks);
+    const Relay relay = rank.link();
+    all_have_met.arrive_and_wait();
+    EXPECT_EQ(rank.reply().front(), kErrorReply);
+    // As a rank does that has begun to ask meanwhile.
+    rank.send({std::string(kGetRequest), "key", "100000"});
+    rank.send({std::string(kLeaveRequest)});
+    const auto more = receive_exactly(rank.fd(), 1, within(100));
+    ASSERT_FALSE(more.ok());
+    EXPECT_EQ(more.error().code, ErrorCode::kPeerLost);
+  });
+  run_ranks(*server, kRanks, kLast, [&](int rank, Store& store) {
+    EXPECT_EQ(exchange(*store, "hello", rank, kRanks), "");
+    all_have_met.arrive_and_wait();
+    if (rank == 7) return store.reset();
+    EXPECT_NE(exchange(*store, "again", rank, kRanks), "");
+  });
+  silent.join();
+}
+
 // It listens where ranks below it come, and that is all.
 TEST(ManyRanks, ARankThatPassesNothingOnHindersNobody) {
   constexpr int kRanks = kRelayRanks;
@@ -218,7 +242,8 @@ TEST(ManyRanks, ARankThatPassesNothingOnHindersNobody) {
   const auto listener = listen_at({});
   ASSERT_TRUE(listener.ok()) << listener.error().message;
   BareRank idle(*server, 1, kRanks);
-  idle.send({std::string(kExchangeRequest), "hello", "1", "100000", std::to_string(listener->port)});
+  idle.send(
+      {std::string(kExchangeRequest), "hello", "1", "100000", std::to_string(listener->port)});
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == 1) continue;
