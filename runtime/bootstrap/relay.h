@@ -1,31 +1,39 @@
-// Relay: how a long answer of the TCP store reaches many ranks. The store tells each rank its place
-// in a tree, and sends the answer to the first rank alone; each rank passes it on to a few others.
-// Used by the thread that calls init.
+// Relay: a tree of TCP links between the ranks of a large job, over which their exchanges pass the
+// store by. A rank takes what the ranks below it give, and sends it up with its own; the root sends
+// the answer down. All else stays with the store: it tells each rank its place in the tree, it
+// names ranks that fail or do not come, and it takes exchanges over when the tree breaks. Used by
+// TcpStore.
 #pragma once
 
 #include "runtime/bootstrap/socket.h"
 
-#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <vector>
 
 namespace kolo {
 
-/// From how many ranks on a rank offers to pass answers on.
+/// From how many ranks on they are linked.
 inline constexpr int kRelayRanks = 256;
-/// From how many bytes on, in all, the store has ranks pass on what it answers. It sends them
-/// itself in about 25 ms.
-inline constexpr std::size_t kRelayBytes = std::size_t{128} << 20;
-/// To how many ranks a rank passes an answer on, at most.
-inline constexpr std::size_t kRelayDegree = 4;
+/// How many links a rank has to ranks below it, at most.
+inline constexpr int kRelayDegree = 4;
+
+/// The ranks of a tree. Its root is the first one.
+struct RelayTree {
+  int first = 0;
+  int end = 0;
+};
+/// The trees below the root: parts of the other ranks, of about the same size, by rank.
+std::vector<RelayTree> trees_below(const RelayTree& tree);
 
 /// The place of a rank in the tree.
 struct RelayPlace {
-  int parent = 0;     ///< by which rank the answer comes
-  Endpoint from;      ///< where that rank listens; port 0: the store itself sends the answer
-  std::string token;  ///< proves that a rank belongs to this tree; random, kNonceSize bytes
-  int children = 0;   ///< ranks that come for the answer
+  int rank = 0;
+  int size = 0;
+  Endpoint parent;    ///< where it listens; not for rank 0
+  std::string token;  ///< proves that a rank belongs to this tree; random
 };
 
 class Relay {
@@ -33,16 +41,42 @@ class Relay {
   /// Listens at a free port.
   static Result<Relay> open();
   std::uint16_t port() const { return listener_.port; }
-  /// The body of the answer's frame, by the rank of `place`. kPeerLost or kTimeout, with that rank.
-  static Result<std::string> fetch(const RelayPlace& place, Deadline deadline);
-  /// Gives it to the children. One that does not come within some seconds has failed, and tells the
-  /// store so.
-  void pass_on(const RelayPlace& place, const std::string& body, Deadline deadline) const;
+  /// Opens the links. `store`: the rank's connection to the store. Here and below, no wait takes
+  /// more than a quarter of the time left, and each ends when something comes from the store, which
+  /// tells of failures. When a wait ends in vain or a link breaks, this rank closes its links. So
+  /// its neighbours do not wait for it, and go to the store, too.
+  void link(const RelayPlace& place, int store, Deadline deadline);
+  /// One exchange of all ranks. Returns the body of the frame by which the store would answer, or
+  /// nothing if this rank must ask the store. Other ranks may have their answers even so.
+  std::optional<std::string> exchange(std::string_view phase, const std::string& value,
+                                      Deadline deadline);
+  /// The way down of an answer that rank 0 has from the store: `body` there, else nothing. Returns
+  /// as exchange() does.
+  std::optional<std::string> pass_down(std::optional<std::string> body, Deadline deadline);
 
  private:
+  struct Child {
+    RelayTree tree;
+    UniqueDescriptor link = {};
+  };
+
   explicit Relay(Listener listener) : listener_(std::move(listener)) {}
+  bool try_link(const RelayPlace& place, Deadline deadline);
+  bool accept_child(const std::string& token, Deadline deadline);
+  std::optional<std::string> send_up(std::string_view phase, const std::string& value,
+                                     Deadline deadline);
+  std::optional<std::string> send_down(std::optional<std::string> body, Deadline deadline);
+  /// The body of a frame that comes from a neighbour.
+  std::optional<std::string> receive(int link, Deadline deadline) const;
+  /// Until `fd` can be read; false if the store or the end of a link comes first.
+  bool await_input(int fd, Deadline deadline) const;
+  void close();
 
   Listener listener_;
+  int store_ = -1;
+  UniqueDescriptor parent_;
+  std::vector<Child> children_;
+  bool is_linked_ = false;
 };
 
 }  // namespace kolo

@@ -82,7 +82,9 @@ const std::string* StoreTable::find(std::string_view key) const {
 }
 
 Status StoreTable::contribute(std::string_view phase, int rank, std::string value) {
-  KOLO_TRY(set(fmt::format("{}/{}", phase, rank), std::move(value)));
+  const std::string key = fmt::format("{}/{}", phase, rank);
+  if (const std::string* const given = find(key); given != nullptr && *given == value) return {};
+  KOLO_TRY(set(key, std::move(value)));
   const auto count = contributed_.emplace(phase, 0).first;
   ++count->second;
   return {};

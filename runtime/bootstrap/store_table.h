@@ -36,7 +36,7 @@ class StoreTable {
   /// Null if the key does not exist.
   const std::string* find(std::string_view key) const;
 
-  /// Sets "phase/rank", with the errors of set().
+  /// Sets "phase/rank", with the errors of set(). A rank may give the same value again.
   Status contribute(std::string_view phase, int rank, std::string value);
   bool is_complete(std::string_view phase) const;
   Gathered contributions(std::string_view phase) const;

@@ -20,7 +20,7 @@
 namespace kolo {
 
 /// Includes the version of this protocol.
-inline constexpr std::string_view kStoreHello = "kolo store 3\n";
+inline constexpr std::string_view kStoreHello = "kolo store 4\n";
 inline constexpr std::size_t kNonceSize = 32;
 /// Largest frames, in bytes: a stranger's hello, a rank's request, a reply with all ranks' data.
 inline constexpr std::size_t kHelloLimit = 4096;
@@ -40,9 +40,12 @@ struct Member {
 // Requests: the first field. The comment lists the fields that follow.
 inline constexpr std::string_view kSetRequest = "set";  ///< key, value
 inline constexpr std::string_view kGetRequest = "get";  ///< key, milliseconds
-/// Phase, value, milliseconds, and from kRelayRanks ranks on the port of a Relay, at which this
-/// rank listens. The reply has runs: see to_runs(); or it is kRelayReply.
+/// Phase, value, milliseconds; in the first exchange of kRelayRanks ranks or more also the port of
+/// this rank's Relay. The reply has runs: see to_runs(); or it is kRelayReply. A rank may ask
+/// again.
 inline constexpr std::string_view kExchangeRequest = "exchange";
+/// Phase, value, without a reply: what the rank gave in an exchange by its Relay.
+inline constexpr std::string_view kTellRequest = "tell";
 inline constexpr std::string_view kGiveUpRequest = "give up";  ///< as kErrorReply, also the reply
 inline constexpr std::string_view kLeaveRequest = "leave";     ///< no fields, no reply
 // Requests to the store of an elastic job (Lobby), whose clients are processes, not ranks.
@@ -63,8 +66,9 @@ inline constexpr std::string_view kNodeRequest = "node";
 inline constexpr std::string_view kEndedRequest = "ended";
 // Replies.
 inline constexpr std::string_view kOkReply = "ok";  ///< the requested data
-/// A RelayPlace: the parent, its host (empty: the store's), its port, the token, the number of
-/// children. With port 0 the reply itself follows.
+/// Where the parent of a RelayPlace listens, that is its host (empty: the store's) and port, and
+/// the token. For rank 0 the reply itself follows. From now on the rank is told of the meeting's
+/// failure at once, by a kErrorReply, which is the reply to its next request.
 inline constexpr std::string_view kRelayReply = "relay";
 /// ErrorCode as a number, message; in reply to a hello perhaps a proof.
 inline constexpr std::string_view kErrorReply = "error";

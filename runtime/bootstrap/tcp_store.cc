@@ -218,47 +218,49 @@ Result<std::string> TcpStore::get(std::string_view key, Deadline deadline) {
 
 Result<Gathered> TcpStore::exchange(std::string_view phase, int rank, int size, std::string value,
                                     Deadline deadline) {
-  Fields fields = {std::string(kExchangeRequest), std::string(phase), std::move(value),
-                   milliseconds_left(deadline)};
-  std::optional<Relay> relay;
-  if (size >= kRelayRanks) {
-    KOLO_ASSIGN(relay, Relay::open());
-    fields.push_back(std::to_string(relay->port()));
+  auto body = relay_ ? relay_->exchange(phase, value, deadline) : std::nullopt;
+  if (body) {
+    untold_ = to_frame({std::string(kTellRequest), std::string(phase), std::move(value)});
+  } else {
+    KOLO_ASSIGN(body, exchange_by_store({std::string(kExchangeRequest), std::string(phase),
+                                         std::move(value), milliseconds_left(deadline)},
+                                        rank, size, deadline));
   }
-  KOLO_ASSIGN(Fields reply, ask(fields, with_grace(deadline)));
-  if (relay && reply[0] == kRelayReply) {
-    KOLO_ASSIGN(reply, relayed(*relay, reply, rank, deadline));
-  }
+  KOLO_ASSIGN(Fields reply, parse_body(*body));
   KOLO_ASSIGN(const Fields runs, parse_reply(std::move(reply)));
   return from_runs(runs, static_cast<std::size_t>(size));
 }
 
-Result<Fields> TcpStore::relayed(const Relay& relay, const Fields& reply, int rank,
-                                 Deadline deadline) {
-  KOLO_ASSIGN(const RelayPlace place, place_of(reply));
-  auto body = place.from.port == 0 ? receive_body(fd_.get(), kReplyLimit, with_grace(deadline))
-                                   : Relay::fetch(place, deadline);
-  if (!body.ok()) {
-    Error why = std::move(body).error();
-    why.message = fmt::format("rank {}: {}", rank, why.message);
-    return why;
+Result<std::string> TcpStore::exchange_by_store(Fields request, int rank, int size,
+                                                Deadline deadline) {
+  const Fields again = request;
+  if (size >= kRelayRanks && !relay_) {
+    KOLO_ASSIGN(relay_, Relay::open());
+    request.push_back(std::to_string(relay_->port()));
   }
-  relay.pass_on(place, *body, deadline);
-  return parse_body(*body);
+  KOLO_ASSIGN(std::string body, ask_for_body(request, with_grace(deadline)));
+  KOLO_ASSIGN(const Fields reply, parse_body(body));
+  if (reply[0] != kRelayReply) return body;
+  KOLO_ASSIGN(const RelayPlace place, place_of(reply, rank, size));
+  std::optional<std::string> answer;
+  if (rank == 0) {
+    KOLO_ASSIGN(answer, receive_body(fd_.get(), kReplyLimit, with_grace(deadline)));
+  }
+  relay_->link(place, fd_.get(), deadline);
+  answer = relay_->pass_down(std::move(answer), deadline);
+  if (answer) return *std::move(answer);
+  return ask_for_body(again, with_grace(deadline));
 }
 
-Result<RelayPlace> TcpStore::place_of(const Fields& reply) const {
-  const bool is_whole = reply.size() == 6;
-  const auto parent = is_whole ? parse_count(reply[1]) : std::nullopt;
-  const auto port = is_whole ? parse_count(reply[3]) : std::nullopt;
-  const auto children = is_whole ? parse_count(reply[5]) : std::nullopt;
-  if (!parent || !port || !children || *port > UINT16_MAX)
+Result<RelayPlace> TcpStore::place_of(const Fields& reply, int rank, int size) const {
+  const auto port = reply.size() == 4 ? parse_count(reply[2]) : std::nullopt;
+  if (!port || *port > UINT16_MAX)
     return KOLO_ERROR(kMismatch, "a reply that is no place among ranks");
   return RelayPlace{
-      .parent = *parent,
-      .from = {reply[2].empty() ? server_.host : reply[2], static_cast<std::uint16_t>(*port)},
-      .token = reply[4],
-      .children = *children};
+      .rank = rank,
+      .size = size,
+      .parent = {reply[1].empty() ? server_.host : reply[1], static_cast<std::uint16_t>(*port)},
+      .token = reply[3]};
 }
 
 Error TcpStore::give_up(Error why) {
@@ -275,7 +277,8 @@ void TcpStore::leave() {
   if (!fd_) return;
   // If the message does not arrive, no server is left that needs it.
   [[maybe_unused]] const Status sent =
-      send_all(fd_.get(), to_frame({std::string(kLeaveRequest)}), Deadline::after(seconds(1)));
+      send_all(fd_.get(), std::exchange(untold_, {}) + to_frame({std::string(kLeaveRequest)}),
+               Deadline::after(seconds(1)));
   fd_.reset();
 }
 
@@ -293,12 +296,17 @@ Result<Fields> TcpStore::request(const Fields& fields, Deadline deadline) {
 }
 
 Result<Fields> TcpStore::ask(const Fields& fields, Deadline deadline) {
+  KOLO_ASSIGN(const std::string body, ask_for_body(fields, deadline));
+  return parse_body(body);
+}
+
+Result<std::string> TcpStore::ask_for_body(const Fields& fields, Deadline deadline) {
   if (!fd_) return KOLO_ERROR(kShutdown, "this rank has left the store at {}", to_text(server_));
-  Status done = send_all(fd_.get(), to_frame(fields), deadline);
+  Status done = send_all(fd_.get(), std::exchange(untold_, {}) + to_frame(fields), deadline);
   // A refusal may wait there although the server has closed the connection.
   if (done.ok() || done.error().code == ErrorCode::kPeerLost) {
-    const auto body = receive_body(fd_.get(), kReplyLimit, deadline);
-    if (body.ok()) return parse_body(*body);
+    auto body = receive_body(fd_.get(), kReplyLimit, deadline);
+    if (body.ok()) return body;
     done = body.error();
   }
   return no_answer(done.error());

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace kolo {
@@ -62,8 +63,8 @@ class TcpStore final : public Store {
   /// kPeerLost, here and below: the server or another rank is gone.
   Status set(std::string_view key, std::string value) override;
   Result<std::string> get(std::string_view key, Deadline deadline) override;
-  /// One request, whatever the number of ranks. A long answer passes through other ranks: see
-  /// Relay.
+  /// One request, whatever the number of ranks. In a large job the first exchange also links the
+  /// ranks, and later ones pass the store by: see Relay.
   Result<Gathered> exchange(std::string_view phase, int rank, int size, std::string value,
                             Deadline deadline) override;
   /// If rank 0 or the launcher is gone, that is the meeting's first failure.
@@ -81,13 +82,17 @@ class TcpStore final : public Store {
   Result<Fields> request(const Fields& fields, Deadline deadline);
   /// A request's reply, of whatever kind.
   Result<Fields> ask(const Fields& fields, Deadline deadline);
-  /// The reply in place of `reply`, a kRelayReply.
-  Result<Fields> relayed(const Relay& relay, const Fields& reply, int rank, Deadline deadline);
-  Result<RelayPlace> place_of(const Fields& reply) const;
+  Result<std::string> ask_for_body(const Fields& fields, Deadline deadline);
+  Result<std::string> exchange_by_store(Fields request, int rank, int size, Deadline deadline);
+  Result<RelayPlace> place_of(const Fields& reply, int rank, int size) const;
   Error no_answer(const Error& why) const;
 
   const Endpoint server_;
   UniqueDescriptor fd_;
+  std::optional<Relay> relay_;  ///< from the first exchange of a large job on
+  /// The frame of what this rank gave in its last exchange, if the store does not know it. Others
+  /// whose links broke may need it.
+  std::string untold_;
 };
 
 }  // namespace kolo

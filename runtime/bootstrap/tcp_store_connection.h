@@ -38,7 +38,8 @@ struct TcpStoreServer::Connection {
   bool closed = false;
   std::string awaited_key = {};    ///< a get waits for this key
   std::string awaited_phase = {};  ///< an exchange waits for this phase
-  int relay_port = 0;              ///< likewise: where the rank can pass the answer on; 0: nowhere
+  int relay_port = 0;              ///< the rank's Relay listens there; 0: it has none
+  bool is_told = false;            ///< the meeting's failure was told in reply to the next request
   Deadline deadline = Deadline::after(kHelloTime);
   Deadline silence = Deadline::never();  ///< when to warn of a waiting exchange
   std::optional<Error> gives_up = {};    ///< its reason; waits for the first failure

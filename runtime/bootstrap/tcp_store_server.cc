@@ -3,7 +3,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/open_files.h"
 #include "runtime/base/own_thread.h"
-#include "runtime/bootstrap/relay.h"
 #include "runtime/bootstrap/tcp_store_connection.h"
 
 #include <fcntl.h>
@@ -283,6 +282,12 @@ Status TcpStoreServer::handle(Connection& connection, Fields request) {
     connection.closing = true;
     return {};
   }
+  if (is(request, kTellRequest, 3)) {
+    // Has an error only if the meeting has failed.
+    static_cast<void>(table.contribute(request[1], *connection.rank, std::move(request[2])));
+    return {};
+  }
+  if (std::exchange(connection.is_told, false)) return {};
   if (request[0] == kGiveUpRequest) {
     request.front() = kErrorReply;
     connection.gives_up = parse_reply(std::move(request)).error();
@@ -389,52 +394,13 @@ void TcpStoreServer::answer_waiting() {
   send_to_nodes();
   relay_answers();
   for (Connection& c : connections_) {
-    if (!c.waits() || c.closed) continue;
-    if (const auto reply = reply_to(c)) {
+    if (c.closed) continue;
+    if (!c.waits()) {
+      tell_of_failure(c);
+    } else if (const auto reply = reply_to(c)) {
       c.send(reply);
       c.stop_waiting();
     }
-  }
-}
-
-void TcpStoreServer::relay_answers() {
-  std::map<std::pair<int, std::string>, std::vector<Connection*>> complete;
-  for (Connection& c : connections_)
-    if (c.relay_port != 0 && !c.awaited_phase.empty() && !c.closed &&
-        meetings_.table(c.meeting).is_complete(c.awaited_phase))
-      complete[{c.meeting, c.awaited_phase}].push_back(&c);
-  for (const auto& [exchange, ranks] : complete) {
-    const Connection& first = *ranks.front();
-    if (ranks.size() != static_cast<std::size_t>(meetings_.table(exchange.first).size())) continue;
-    const auto answer = reply_to(first);
-    if (answer->size() * ranks.size() < kRelayBytes) continue;
-    relay(answer, ranks);
-  }
-}
-
-void TcpStoreServer::relay(const std::shared_ptr<const std::string>& answer,
-                           const std::vector<Connection*>& ranks) {
-  const auto token = random_bytes(kNonceSize);
-  if (!token.ok()) return;         // each rank gets the answer from here
-  std::vector<std::string> hosts;  // where those listen that have children
-  for (std::size_t i = 0; i * kRelayDegree + 1 < ranks.size(); ++i) {
-    const auto there = remote_address(ranks[i]->fd.get());
-    const auto here = local_address(ranks[i]->fd.get());
-    // Such an address means nothing on another host.
-    if (!there.ok() || !here.ok() || there->find('%') != there->npos) return;
-    const bool is_here = *there == *here || is_loopback({*there, 0});
-    hosts.push_back(is_here ? "" : *there);
-  }
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::size_t parent = i == 0 ? 0 : (i - 1) / kRelayDegree;
-    const std::size_t child = std::min(i * kRelayDegree + 1, ranks.size());
-    const std::size_t children = std::min(kRelayDegree, ranks.size() - child);
-    const int port = i == 0 ? 0 : ranks[parent]->relay_port;
-    ranks[i]->send(
-        to_frame({std::string(kRelayReply), std::to_string(*ranks[parent]->rank), hosts[parent],
-                  std::to_string(port), *token, std::to_string(children)}));
-    if (i == 0) ranks[i]->send(answer);
-    ranks[i]->stop_waiting();
   }
 }
 

@@ -132,7 +132,9 @@ class TcpStoreServer {
   /// Ranks that give up, the one judged first in front.
   std::vector<Connection*> giving_up();
   void answer_waiting();
-  /// Answers exchanges whose answer is long by Relay.
+  /// A rank that asks for nothing may wait for others over its Relay.
+  void tell_of_failure(Connection& c);
+  /// Links the ranks of a large job in their first exchange: see Relay.
   void relay_answers();
   void relay(const std::shared_ptr<const std::string>& answer,
              const std::vector<Connection*>& ranks);

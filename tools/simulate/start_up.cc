@@ -46,6 +46,7 @@ class StartUp {
         cores_(cores > 0 ? cores : machine.ranks_per_host),
         hosts_(static_cast<std::size_t>(machine.hosts), Cores(cores_)),
         now_(static_cast<std::size_t>(machine.ranks())),
+        below_(static_cast<std::size_t>(machine.ranks())),
         cards_(static_cast<std::size_t>(machine.hosts)) {}
 
   std::vector<StartUpPart> play() {
@@ -57,7 +58,7 @@ class StartUp {
     compute(costs_.network);
     end_part("network");
     compute(costs_.describe);
-    exchange(kHandshake, /*differs=*/true);
+    meet_for_handshake();
     compute(costs_.decode * ranks());
     end_part("handshake");
     compute(costs_.inside * (machine_.ranks_per_host - 1));
@@ -144,24 +145,62 @@ class StartUp {
     });
   }
 
+  bool are_linked() const { return ranks() >= kRelayRanks; }
+
+  /// The first exchange, in which ranks get their links.
+  void meet_for_handshake() {
+    exchange_by_store(kHandshake, /*differs=*/true);
+    if (!are_linked()) return;
+    for (std::vector<RelayTree> trees = {{0, ranks()}}; !trees.empty();) {
+      const RelayTree tree = trees.back();
+      trees.pop_back();
+      auto& below = below_[static_cast<std::size_t>(tree.first)];
+      below = trees_below(tree);
+      trees.insert(trees.end(), below.begin(), below.end());
+    }
+    pass_down((kHandshake + kPerValue) * static_cast<std::uint64_t>(ranks()), costs_.link);
+  }
+
   /// Every rank gives `bytes` bytes and gets those of all, once all have come.
   void exchange(std::uint64_t bytes, bool differs) {
+    if (!are_linked()) return exchange_by_store(bytes, differs);
+    compute(costs_.request);
+    const auto size_of = [&](const RelayTree& tree) {
+      return differs ? (bytes + kPerValue) * static_cast<std::uint64_t>(tree.end - tree.first)
+                     : bytes;
+    };
+    // A rank has a lower number than those below it.
+    for (int rank = ranks() - 1; rank >= 0; --rank) {
+      for (const RelayTree& tree : below_[static_cast<std::size_t>(rank)]) {
+        const double sent = carry(tree.first, rank, now(tree.first), size_of(tree));
+        now(rank) = cores_of(rank).run(
+            std::max(now(rank), sent),
+            2 * costs_.hop + costs_.scan * (tree.end - tree.first) +
+                (costs_.send + costs_.receive) * static_cast<double>(size_of(tree)));
+      }
+    }
+    pass_down(size_of({0, ranks()}), 0);
+  }
+
+  void exchange_by_store(std::uint64_t bytes, bool differs) {
     request(costs_.serve / 2, [](const int*, const int*) {});
     const std::uint64_t answer =
         differs ? (bytes + kPerValue) * static_cast<std::uint64_t>(ranks()) : bytes;
-    const bool relays =
-        ranks() >= kRelayRanks && answer * static_cast<std::uint64_t>(ranks()) >= kRelayBytes;
     for (int rank = 0; rank < ranks(); ++rank) {
-      const std::uint64_t sent = relays && rank > 0 ? kShort : answer;
+      const std::uint64_t sent = are_linked() && rank > 0 ? kShort : answer;
       work_on_store(store_, costs_.serve / 2 + costs_.send * static_cast<double>(sent) +
-                                (relays ? costs_.place : 0));
+                                (are_linked() ? costs_.place : 0));
       sent_ += sent;
       now(rank) = store_;
       if (machine_.host_of(rank) != 0)
         now(rank) = sent_by_card_of(0, store_, sent) + latency_to(rank);
     }
-    if (relays) relay(answer);
-    compute(costs_.scan * ranks() + costs_.receive * static_cast<double>(answer));
+    if (!are_linked()) take(answer);
+  }
+
+  /// Every rank reads an answer.
+  void take(std::uint64_t bytes) {
+    compute(costs_.scan * ranks() + costs_.receive * static_cast<double>(bytes));
   }
 
   /// When a host's card has sent what it gets at `ready`.
@@ -172,19 +211,25 @@ class StartUp {
     return card;
   }
 
-  /// Each rank passes an answer on to its children, one after the other: see Relay.
-  void relay(std::uint64_t bytes) {
-    const int degree = static_cast<int>(kRelayDegree);
-    for (int child = 1; child < ranks(); ++child) {
-      const int parent = (child - 1) / degree;
-      const int host = machine_.host_of(parent);
-      const double ready = std::max(now(parent), now(child));
-      now(parent) =
-          cores_of(parent).run(ready, costs_.pass + costs_.send * static_cast<double>(bytes));
-      now(child) = now(parent);
-      if (machine_.host_of(child) != host)
-        now(child) = sent_by_card_of(host, now(parent), bytes) + machine_.across.latency_us;
+  /// When what a rank sends to another one has come.
+  double carry(int from, int to, double at, std::uint64_t bytes) {
+    const int host = machine_.host_of(from);
+    if (machine_.host_of(to) == host) return at;
+    return sent_by_card_of(host, at, bytes) + machine_.across.latency_us;
+  }
+
+  /// Each rank passes an answer on to the ranks below, one after the other: see Relay.
+  void pass_down(std::uint64_t bytes, double each_us) {
+    for (int rank = 0; rank < ranks(); ++rank) {
+      for (const RelayTree& tree : below_[static_cast<std::size_t>(rank)]) {
+        double& below = now(tree.first);
+        now(rank) =
+            cores_of(rank).run(std::max(now(rank), each_us > 0 ? below : 0),
+                               each_us + 2 * costs_.hop + costs_.send * static_cast<double>(bytes));
+        below = std::max(below, carry(rank, tree.first, now(rank), bytes));
+      }
     }
+    take(bytes);
   }
 
   void open_windows() {
@@ -225,9 +270,10 @@ class StartUp {
   const StartUpCosts& costs_;
   const int cores_;
   std::vector<Cores> hosts_;
-  std::vector<double> now_;    ///< by rank: when it goes on
-  double store_ = 0;           ///< when the store's thread is free
-  std::vector<double> cards_;  ///< by host: when its card has sent all
+  std::vector<double> now_;                    ///< by rank: when it goes on
+  double store_ = 0;                           ///< when the store's thread is free
+  std::vector<std::vector<RelayTree>> below_;  ///< by rank, if ranks are linked
+  std::vector<double> cards_;                  ///< by host: when its card has sent all
   std::vector<StartUpPart> parts_;
   double part_began_ = 0;
   double store_us_ = 0;

@@ -28,13 +28,15 @@ struct StartUpCosts {
   double scan = 0.05;     ///< what that rank said
   double decode = 7;      ///< what that rank tells of itself: the handshake, tables, links
   double receive = 3e-4;  ///< a byte of an answer
-  // The store, which is one thread, and ranks that pass its answers on.
+  // The store, which is one thread.
   double meet = 22;      ///< a rank that connects and proves what it knows
   double serve = 10;     ///< a request and its answer
   double send = 1.8e-4;  ///< a byte of an answer, by whoever sends it
-  double place = 15;     ///< telling a rank from which one it gets an answer
-  double pass = 100;     ///< passing an answer on to a rank, without its bytes
+  double place = 15;     ///< telling a rank its place among linked ranks
   double poll = 0.05;    ///< each time it wakes, for each connection
+  // Ranks that are linked.
+  double link = 100;  ///< a link to a rank below
+  double hop = 5;     ///< a message over it, without its bytes, at either end
   /// Rank 0, for each rank that connects to tell it of its end.
   double hear = 100;
   // Measuring links: the pair that does so, and each rank in a round of all, where ranks share

@@ -50,12 +50,12 @@ TEST(StartUp, OnlyWhatDiffersIsSentToAllByAll) {
     const double growth = static_cast<double>(sent(24, part)) / static_cast<double>(sent(8, part));
     EXPECT_NEAR(growth, 9, 0.2) << part;
   }
-  EXPECT_EQ(sent(64, "devices"), 8 * sent(8, "devices"));
-  EXPECT_EQ(sent(64, "clocks"), 8 * sent(8, "clocks"));
+  EXPECT_EQ(sent(24, "devices"), 3 * sent(8, "devices"));
+  EXPECT_EQ(sent(24, "clocks"), 3 * sent(8, "clocks"));
   EXPECT_EQ(sent(1, "clocks"), 0u);
 }
 
-TEST(StartUp, ManyRanksPassLongAnswersOn) {
+TEST(StartUp, ExchangesOfManyRanksPassTheStoreBy) {
   const auto handshake = [](int hosts) {
     return part_of(start_up_of(machine_of(hosts, 8)), "handshake");
   };
@@ -63,6 +63,15 @@ TEST(StartUp, ManyRanksPassLongAnswersOn) {
   EXPECT_NEAR(static_cast<double>(handshake(256).bytes) / static_cast<double>(handshake(128).bytes),
               2, 0.01);
   EXPECT_LT(handshake(4096).us, 2e6);
+  for (const std::string_view part : {"windows", "devices", "clocks"}) {
+    const auto of = [part](int hosts) {
+      return part_of(start_up_of(machine_of(hosts, 8), 0, {.hear = 0}), part);
+    };
+    EXPECT_EQ(of(32).store_us, 0) << part;
+    EXPECT_GT(of(31).store_us, 0) << part;
+    // 32 times as many ranks have five more hops.
+    EXPECT_LT(of(1024).us, 6 * of(32).us) << part;
+  }
 }
 
 TEST(StartUp, AnswersLeaveByTheCardOfTheStoresHost) {
