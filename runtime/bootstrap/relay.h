@@ -46,6 +46,7 @@ class Relay {
   /// tells of failures. When a wait ends in vain or a link breaks, this rank closes its links. So
   /// its neighbours do not wait for it, and go to the store, too.
   void link(const RelayPlace& place, int store, Deadline deadline);
+  bool is_linked() const { return is_linked_; }
   /// One exchange of all ranks. Returns the body of the frame by which the store would answer, or
   /// nothing if this rank must ask the store. Other ranks may have their answers even so.
   std::optional<std::string> exchange(std::string_view phase, const std::string& value,

@@ -117,7 +117,8 @@ Result<std::unique_ptr<TcpStore>> TcpStore::join(
 Result<std::unique_ptr<TcpStore>> TcpStore::join_over(UniqueDescriptor connection, Endpoint server,
                                                       const Introduction& introduction,
                                                       Deadline deadline, bool& is_the_meeting) {
-  std::unique_ptr<TcpStore> store(new TcpStore(std::move(server), std::move(connection)));
+  std::unique_ptr<TcpStore> store(
+      new TcpStore(std::move(server), std::move(connection), introduction.warn));
   KOLO_TRY(store->introduce(introduction, deadline, is_the_meeting));
   return store;
 }
@@ -248,6 +249,10 @@ Result<std::string> TcpStore::exchange_by_store(Fields request, int rank, int si
   }
   relay_->link(place, fd_.get(), deadline);
   answer = relay_->pass_down(std::move(answer), deadline);
+  if (rank == 0 && !relay_->is_linked() && warn_)
+    warn_(
+        "ranks do not reach each other by TCP within 30 s, so all exchanges of init go through the "
+        "store, which takes longer; let the ranks' hosts connect to each other at any port");
   if (answer) return *std::move(answer);
   return ask_for_body(again, with_grace(deadline));
 }

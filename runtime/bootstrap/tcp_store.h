@@ -20,7 +20,8 @@ struct Introduction {
   Member me;
   std::string secret;
   std::string meeting = {};  ///< see TcpStoreServer::Options::meeting
-  /// Told if the other side does not greet.
+  /// Told if the other side does not greet, and, on rank 0 of a large job, if ranks do not reach
+  /// each other.
   std::function<void(const std::string&)> warn = nullptr;
 };
 
@@ -77,7 +78,8 @@ class TcpStore final : public Store {
   void fail(Deadline deadline);
 
  private:
-  TcpStore(Endpoint server, UniqueDescriptor fd) : server_(std::move(server)), fd_(std::move(fd)) {}
+  TcpStore(Endpoint server, UniqueDescriptor fd, std::function<void(const std::string&)> warn)
+      : server_(std::move(server)), fd_(std::move(fd)), warn_(std::move(warn)) {}
   Status introduce(const Introduction& introduction, Deadline deadline, bool& is_the_meeting);
   Result<Fields> request(const Fields& fields, Deadline deadline);
   /// A request's reply, of whatever kind.
@@ -89,6 +91,7 @@ class TcpStore final : public Store {
 
   const Endpoint server_;
   UniqueDescriptor fd_;
+  const std::function<void(const std::string&)> warn_;
   std::optional<Relay> relay_;  ///< from the first exchange of a large job on
   /// The frame of what this rank gave in its last exchange, if the store does not know it. Others
   /// whose links broke may need it.
