@@ -115,11 +115,19 @@ NamedTensors GradientReducer::State::parameters() const {
   return named;
 }
 
+std::uint32_t GradientReducer::State::trained() const {
+  std::uint32_t hash = 0;
+  for (const ReducedGradient& gradient : gradients)
+    hash = 31 * hash + (gradient.parameter().requires_grad() ? 1 : 2);
+  return hash;
+}
+
 GradientReducer::State::State(const DistributedOptimizerOptions& options)
     : BackwardRound({.holder = "DistributedOptimizer",
                      .kind = "optimizer",
                      .process_set = options.process_set,
                      .parameters = [this] { return parameters(); },
+                     .trained = [this] { return trained(); },
                      .steps =
                          ", each of which begins with zero_grad() and has its backwards on all "
                          "ranks"}),

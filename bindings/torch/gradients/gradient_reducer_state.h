@@ -66,6 +66,8 @@ struct GradientReducer::State final : BackwardRound {
   void add(torch::Tensor tensor, const std::string& name);
   void install(std::size_t index);
   NamedTensors parameters() const;
+  /// See StateComparison::Options.
+  std::uint32_t trained() const;
   bool all_done() const;
   std::size_t pending() const;
   /// Nothing takes part here and this rank has not told in this step, perhaps alone among the

@@ -78,9 +78,10 @@
 //
 // Comparison: ranks compare what each has of its own, in messages that are sent anyway.
 // - Options of the groups (such as the learning rate) and step counts: with each step, as of
-//   zero_grad() or the step before. The scale of a GradScaler: with each backward. A difference
-//   throws kMismatch from backward() or step() on all ranks, with the value's name, the ranks and
-//   both values. Go on with zero_grad() once all have the same values.
+//   zero_grad() or the step before. The scale of a GradScaler, and requires_grad of each parameter:
+//   with each backward. A difference throws kMismatch from backward() or step() on all ranks, with
+//   the value's name, the ranks and both values. Go on with zero_grad() once all have the same
+//   values.
 // - Parameters: before the first step, then ever more rarely, at last with each 128th. If they
 //   differ, the lowest rank warns once.
 // - Nothing is compared while a rank has joined.
