@@ -53,7 +53,7 @@ class Stops(unittest.TestCase):
     def test_a_rank_that_ends_without_meeting_the_others(self):
         probe = PROGRAMS["probe"]
         for script in (f"test $RANK = 1 || exec {probe}", f"{probe} >&2 && {{ test $RANK = 1 || exec {probe}; }}"):
-            with start("-np", "2", "sh", "-c", script, stderr=subprocess.PIPE) as job:
+            with start("-np", "2", "sh", "-c", script, stderr=subprocess.PIPE, env=clean({"KOLO_INIT_TIMEOUT": "10"})) as job:
                 said = job.communicate(timeout=SOON)[1]
                 self.assertIn("rank 1 ended with exit status 0", said)
                 self.assertNotEqual(job.returncode, 0)
