@@ -262,6 +262,7 @@ void GradientReducer::synchronize() {
   }
   if (state.all_done() && !state.is_frozen()) {
     failure.attempt([&] { state.settle(); });
+    state.has_averages = state.has_averages && !failure.has_failed();
     failure.rethrow();
     return;
   }
@@ -281,6 +282,7 @@ void GradientReducer::synchronize() {
   // Nothing is left out any more, even if parts have failed.
   state.leave();
   if (state.rounds == State::Rounds::kClosed) state.rounds = State::Rounds::kAlike;
+  state.has_averages = state.has_averages && !failure.has_failed();
   failure.rethrow();
 }
 
@@ -305,6 +307,7 @@ void GradientReducer::skip_next() {
 void GradientReducer::discard(bool gradients_stay) {
   State& state = in_world();
   state.end_left_out();
+  state.has_dropped = state.has_dropped || state.has_averages;
   state.settings.samples.drop();
   state.skip = false;
   state.forget_rounds();

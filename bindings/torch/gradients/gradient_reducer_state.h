@@ -47,13 +47,15 @@ struct GradientReducer::State final : BackwardRound {
   std::optional<std::int64_t> step_samples;  ///< samples of this rank in the last step
   bool skip = false;                         ///< the next step does not synchronize
   Rounds rounds = Rounds::kNone;
+  bool has_averages = false;  ///< the last round and what followed it succeeded; no step yet
+  bool has_dropped = false;   ///< averages that no step of this rank has used
 
   void before_accumulation(std::size_t index) override;
   void after_accumulation(std::size_t index) override;
   std::string full_name(std::size_t index) const override { return gradients[index].name(); }
   void end_backward() override;
   void end_round();
-  void settle() { round.settle(); }
+  void settle();
 
   /// Takes all parameters of a new optimizer; returns what must be the same on all ranks, for
   /// agree().

@@ -60,6 +60,8 @@ class StateComparison {
 
   /// The next messages tell these values; values_of() finds them for an optimizer.
   void set_optimizer(EqualValues values) { optimizer_ = std::move(values); }
+  /// Likewise: whether no step of this rank has used the averages of the message before.
+  void set_dropped(bool has_dropped) { has_dropped_ = has_dropped; }
   /// The next message tells how its losses were scaled, as noted by tell_with_backward().
   void set_loss(EqualValues values) { loss_ = std::move(values); }
 
@@ -78,6 +80,7 @@ class StateComparison {
 
   const Options options_;
   EqualValues optimizer_;
+  bool has_dropped_ = false;
   EqualValues loss_;       ///< to be told in the next message
   EqualValues told_loss_;  ///< told in the last message
   // For the comparison of parameters:

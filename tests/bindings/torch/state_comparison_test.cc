@@ -164,6 +164,24 @@ TEST(StateComparison, AParameterThatOneRankAloneFreezesIsAnErrorOfAll) {
   EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
 }
 
+TEST(StateComparison, AStepThatOneRankAloneLeavesOutIsAnErrorOfAll) {
+  SKIP_ALONE();
+  Trained trained(Trained::Way::kOptimizer);
+  trained.step();
+  const auto leave_out = [&](bool leaves) {
+    trained.clear();
+    trained.loss().backward();
+    if (!leaves) trained.optimizer->step();  // an exception that the program swallows
+  };
+  leave_out(is_last());
+  EXPECT_THAT(message_of([&] { trained.step(); }),
+              HasSubstr("use of the last averages is " +
+                        told("made by step()", "none, for zero_grad() came without step()")));
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+  leave_out(true);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+}
+
 TEST(StateComparison, TheStateOfOneRankAloneIsAnErrorOfAll) {
   SKIP_ALONE();
   auto weight = torch::ones({2}).requires_grad_();

@@ -46,6 +46,9 @@
 //   Until then they are this rank's own.
 // - An exception may end a backward on one rank when only some of its gradients are ready. Once
 //   that rank calls zero_grad(), the others' step() throws kInvalidArgument with the rank.
+// - A rank that drops its averages by zero_grad() without step(), as after an exception between
+//   backward and step(), has parted from the others if they made that step: the next backward() or
+//   step() throws kMismatch on all ranks, with that rank.
 //
 // Parameters and gradients:
 // - A parameter without a gradient on this rank takes part with zeros. If no rank has a gradient,
