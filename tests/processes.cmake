@@ -73,6 +73,12 @@ foreach(test launch kolo_run kolo_run_waits)
 endforeach()
 set_tests_properties(launch kolo_run PROPERTIES RUN_SERIAL ON)
 set_tests_properties(kolo_run_waits PROPERTIES COST 500)
+if(KOLO_HAS_MPI)
+  add_test(NAME mpi_rank_without_init COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/support/mpirun -np 2
+    sh -c "test $OMPI_COMM_WORLD_RANK = 1 || exec \"$0\"" $<TARGET_FILE:launch_probe>)
+  set_tests_properties(mpi_rank_without_init PROPERTIES TIMEOUT 60 LABELS mpi
+    ENVIRONMENT KOLO_INIT_TIMEOUT=2 PASS_REGULAR_EXPRESSION "MPI_Init_thread.. has not returned")
+endif()
 kolo_add_test(strays_tests LABELS tools SOURCES tools/run/strays_test.cc
   ${PROJECT_SOURCE_DIR}/tools/run/read_text.cc
   ${PROJECT_SOURCE_DIR}/tools/run/strays.cc)

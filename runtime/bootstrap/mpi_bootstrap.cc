@@ -2,6 +2,8 @@
 #include "runtime/bootstrap/mpi_bootstrap.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/log.h"
+#include "runtime/base/own_thread.h"
 
 #include <mpi.h>
 #include <poll.h>
@@ -9,8 +11,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
+#include <future>
 #include <limits>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 namespace kolo {
@@ -142,20 +147,37 @@ class MpiBootstrap final : public Bootstrap {
   const int size_;
 };
 
+/// Initialises MPI. That waits for all ranks of the launcher, and nothing calls it off. So at the
+/// deadline this process ends, upon which the launcher ends the others.
+Status start_mpi(Deadline deadline) {
+  std::promise<void> started;
+  std::thread watch = own_thread([deadline, is_started = started.get_future().share()] {
+    if (is_started.wait_until(deadline.time()) == std::future_status::ready) return;
+    Log("error").error(
+        "MPI_Init_thread() has not returned in time (KOLO_INIT_TIMEOUT), so this process ends; see "
+        "whether all ranks that the launcher has started call kolo::init(), or have ended");
+    std::_Exit(1);
+  });
+  int level = MPI_THREAD_SINGLE;
+  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level);
+  started.set_value();
+  watch.join();
+  return mpi_status(code, "MPI_Init_thread");
+}
+
 /// Ensures that MPI runs and that this thread may call it.
-Status ensure_running() {
+Status ensure_running(Deadline deadline) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) {
     return KOLO_ERROR(kInvalidArgument, "kolo::init() was called after MPI_Finalize()");
   }
-  int level = MPI_THREAD_SINGLE;
   if (!mpi_is_running()) {
-    KOLO_TRY(mpi_status(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
-                        "MPI_Init_thread"));
+    KOLO_TRY(start_mpi(deadline));
     owes_finalize = true;
     return {};
   }
+  int level = MPI_THREAD_SINGLE;
   int is_main = 0;
   MPI_Query_thread(&level);
   MPI_Is_thread_main(&is_main);
@@ -203,7 +225,7 @@ bool mpi_is_running() {
 }
 
 Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, Deadline deadline) {
-  KOLO_TRY(ensure_running());
+  KOLO_TRY(ensure_running(deadline));
   const MPI_Comm original =
       communicator != nullptr ? *static_cast<const MPI_Comm*>(communicator) : MPI_COMM_WORLD;
   if (original == MPI_COMM_NULL) {

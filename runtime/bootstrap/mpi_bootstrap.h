@@ -23,7 +23,8 @@ bool mpi_is_running();
 
 /// Collective. `communicator` points to the MPI_Comm whose ranks take part; null: MPI_COMM_WORLD.
 /// kolo duplicates it. Initialises MPI unless the user has done so. finalize() finalises MPI only
-/// if this call, or an earlier one that failed, initialised it. MPI_Init() itself has no deadline.
+/// if this call, or an earlier one that failed, initialised it. At the deadline, an MPI_Init() that
+/// does not return ends the process with 1, after a line in the log.
 /// kUnsupported without MPI; kInvalidArgument after MPI_Finalize() or if this process is not in the
 /// communicator; kTimeout if not all of its ranks call.
 Result<std::unique_ptr<Bootstrap>> make_mpi_bootstrap(const void* communicator, Deadline deadline);

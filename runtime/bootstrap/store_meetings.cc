@@ -7,15 +7,31 @@
 namespace kolo {
 
 Result<int> StoreMeetings::join(const Member& member) {
-  const auto before = joined_.find(member.rank);
-  const int last = before == joined_.end() ? 0 : before->second;
+  const int last = meetings_of(member.rank);
   const bool is_here = last > 0 && tables_.at(last).has(member.rank);
   const int meeting = is_here ? last : last + 1;
   StoreTable& joining = tables_.try_emplace(meeting, size_, size_by_).first->second;
+  fail_without_gone();
   const Status joined = joining.join(member);
   if (!is_here && (joined.ok() || joining.failure())) joined_[member.rank] = meeting;
   if (!joined.ok()) return joined.error();
   return meeting;
+}
+
+void StoreMeetings::note_gone(int rank) {
+  gone_.insert(rank);
+  fail_without_gone();
+}
+
+void StoreMeetings::fail_without_gone() {
+  for (const int rank : gone_)
+    for (auto table = tables_.upper_bound(meetings_of(rank)); table != tables_.end(); ++table)
+      table->second.note_gone(rank);
+}
+
+int StoreMeetings::meetings_of(int rank) const {
+  const auto joined = joined_.find(rank);
+  return joined == joined_.end() ? 0 : joined->second;
 }
 
 StoreTable& StoreMeetings::open(int number, int size) {

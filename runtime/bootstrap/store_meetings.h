@@ -6,6 +6,7 @@
 #include "runtime/bootstrap/store_table.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,8 @@ class StoreMeetings {
   /// Returns the number of the meeting, from 1. Errors: StoreTable::join(). A rank that learns that
   /// its meeting has failed counts as having joined; a second process of a rank does not.
   Result<int> join(const Member& member);
+  /// The rank's process has ended in order: meetings that it has not joined fail.
+  void note_gone(int rank);
   /// Opens meeting `number` of `size` ranks, in which no rank is yet, and forgets earlier ones.
   StoreTable& open(int number, int size);
   /// The table of a meeting that a rank has joined.
@@ -35,10 +38,16 @@ class StoreMeetings {
   bool is_empty() const;
 
  private:
+  /// Fails the meetings that a rank whose process has ended has not joined.
+  void fail_without_gone();
+  /// Number of meetings that the rank has joined.
+  int meetings_of(int rank) const;
+
   const int size_;
   const std::string size_by_;  ///< who told the size
   std::map<int, StoreTable> tables_;
   std::map<int, int> joined_;  ///< number of meetings joined, by rank
+  std::set<int> gone_;         ///< ranks whose processes have ended
 };
 
 }  // namespace kolo

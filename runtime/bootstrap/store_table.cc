@@ -68,6 +68,13 @@ void StoreTable::give_up(int rank, Error why) {
   members_.erase(member);
 }
 
+void StoreTable::note_gone(int rank) {
+  fail(KOLO_ERROR(kPeerLost,
+                  "rank {} ended with exit status 0 and did not come to meet the others; see "
+                  "whether its program calls kolo::init(), and as often as theirs do",
+                  rank));
+}
+
 Status StoreTable::set(std::string_view key, std::string value) {
   if (failure_) return *failure_;
   if (!values_.emplace(key, std::move(value)).second) {

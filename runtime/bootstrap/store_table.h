@@ -30,6 +30,8 @@ class StoreTable {
 
   /// The rank leaves because it lost another rank or a link. This fails the meeting for all.
   void give_up(int rank, Error why);
+  /// The rank's process has ended and will not join. This fails the meeting for all.
+  void note_gone(int rank);
 
   /// kInvalidArgument if the key exists.
   Status set(std::string_view key, std::string value);

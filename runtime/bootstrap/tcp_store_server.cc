@@ -372,6 +372,10 @@ std::vector<TcpStoreServer::Connection*> TcpStoreServer::giving_up() {
 }
 
 void TcpStoreServer::note_departures() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const int rank : std::exchange(gone_, {})) meetings_.note_gone(rank);
+  }
   // First note who has gone: others may wait for these ranks.
   for (Connection& c : connections_) {
     if (c.closed) note_closed(c);

@@ -65,6 +65,10 @@ class TcpStoreServer {
   /// Returns when no rank is connected any more, or at the deadline.
   void wait_until_left(Deadline deadline);
 
+  /// For a job that is not elastic: the launcher has seen the rank end with exit status 0. Meetings
+  /// that it has not joined fail. Any thread.
+  void note_rank_end(int rank);
+
   // For an elastic job. Any thread.
   /// The launcher starts a process, on this node or another one, or has seen it end. See Lobby.
   void note_start(int process, int node = 0);
@@ -171,6 +175,7 @@ class TcpStoreServer {
   bool is_empty_ = true;
   std::optional<Lobby> lobby_;  ///< guarded by mutex_
   bool is_elastic_ = false;     ///< guarded by mutex_
+  std::vector<int> gone_;       ///< ranks that note_rank_end() has named; guarded by mutex_
   /// Launchers of other nodes. Guarded by mutex_.
   struct Nodes {
     std::map<int, int> processes = {};  ///< by number: the node

@@ -1,4 +1,5 @@
-// The part of TcpStoreServer that makes the worlds of an elastic job. See Lobby.
+// The part of TcpStoreServer that hears of ends from the launcher, and makes the worlds of an
+// elastic job. See Lobby.
 #include "runtime/base/check.h"
 #include "runtime/bootstrap/tcp_store_connection.h"
 
@@ -36,6 +37,14 @@ void TcpStoreServer::note_end(int process, bool is_done) {
   {
     const std::lock_guard lock(mutex_);
     lobby_->end(process, is_done);
+  }
+  waker_.wake();
+}
+
+void TcpStoreServer::note_rank_end(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    gone_.push_back(rank);
   }
   waker_.wake();
 }

@@ -29,6 +29,9 @@ struct JobOptions {
   Elastic* elastic = nullptr;  ///< what decides on the processes of an elastic job; null: none
   /// Called once, before the other ranks are ended: the rank that ended the job, and the exit code.
   std::function<void(int rank, int exit_code)> on_first_failure = {};
+  /// Called for each rank of a job that is not elastic once it has ended with exit status 0 and all
+  /// that it started in its process group has ended, too.
+  std::function<void(int rank)> on_gone = {};
   /// Called once, when the job begins to end.
   std::function<void()> on_end = {};
 };

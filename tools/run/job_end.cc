@@ -128,7 +128,10 @@ void Job::reap() {
   }
   for (Rank& rank : ranks_) {
     Process& process = rank.process;
-    if (process.ended && !process.is_gone && ::kill(-process.pid, 0) != 0) process.is_gone = true;
+    if (!process.ended || process.is_gone || ::kill(-process.pid, 0) == 0) continue;
+    process.is_gone = true;
+    // All others that are gone have failed.
+    if (options_.on_gone) options_.on_gone(process.place.rank);
   }
 }
 

@@ -129,7 +129,9 @@ bool Leader::take_end(const ProcessEnd& ended, const std::string& on, bool was_i
       ended.end == Roster::End::kNoLogin ||
       (!was_in_world && (ended.end == Roster::End::kCut || roster_.has_other_host(on)));
   if (!is_elastic && !is_host) {
-    line += ", and the program has not called kolo::elastic::run()";
+    line += was_in_world ? ", and the program has not called kolo::elastic::run()"
+                         : " before it had met the others, and none of them has called "
+                           "kolo::elastic::run()";
     return false;
   }
   if (is_over_) {

@@ -217,6 +217,8 @@ Result<int> run_job(Options options) {
     KOLO_ASSIGN(server, serve(plan, [&is_ending](const std::string& line) {
                   if (!is_ending) say(line);
                 }));
+    if (!plan.job.is_elastic)
+      options.job.on_gone = [&server](int rank) { server->note_rank_end(rank); };
   }
   tell_port(plan);
   std::unique_ptr<Elastic> elastic;

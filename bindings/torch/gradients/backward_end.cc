@@ -117,6 +117,7 @@ void GradientReducer::State::tell(bool nothing) {
     cells.push_back(!is_under_way ? 0 : gradient.is_sparse().value_or(false) ? kSparse : kDense);
   }
   cells.push_back(nothing ? 1 : 0);
+  round.comparison().set_dropped(std::exchange(has_dropped, false));
   round.tell(kReadyGradients, std::move(cells));
 }
 
@@ -143,6 +144,7 @@ std::vector<std::string> GradientReducer::State::names_under_way() const {
 
 void GradientReducer::State::hear() {
   if (!round.is_told()) return;
+  has_averages = false;
   const std::vector<std::int32_t> ranks = alike([&] {
     return wait_naming(
         round.prefix() + kReadyGradients, [&] { return names_under_way(); },
@@ -166,6 +168,13 @@ void GradientReducer::State::hear() {
   hide_all();
   if (is_alike) rounds = Rounds::kAlike;
   failure.rethrow();
+  has_averages = true;
+}
+
+void GradientReducer::State::settle() {
+  const bool had_averages = std::exchange(has_averages, false);
+  round.settle();
+  has_averages = had_averages;
 }
 
 void GradientReducer::State::refuse_samples() {
@@ -207,6 +216,7 @@ void GradientReducer::State::end_left_out() {
   }
   submit_rest(ignored);
   finish_rest(ignored);
+  has_averages = has_averages && !ignored.has_failed();
 }
 
 void GradientReducer::State::submit_rest(FirstFailure& failure) {
@@ -227,6 +237,7 @@ void GradientReducer::State::finish_rest(FirstFailure& failure) {
 void GradientReducer::State::forget_rounds() {
   round.drop();
   rounds = Rounds::kNone;
+  has_averages = false;
   leave();
 }
 

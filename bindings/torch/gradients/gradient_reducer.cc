@@ -115,11 +115,19 @@ NamedTensors GradientReducer::State::parameters() const {
   return named;
 }
 
+std::uint32_t GradientReducer::State::trained() const {
+  std::uint32_t hash = 0;
+  for (const ReducedGradient& gradient : gradients)
+    hash = 31 * hash + (gradient.parameter().requires_grad() ? 1 : 2);
+  return hash;
+}
+
 GradientReducer::State::State(const DistributedOptimizerOptions& options)
     : BackwardRound({.holder = "DistributedOptimizer",
                      .kind = "optimizer",
                      .process_set = options.process_set,
                      .parameters = [this] { return parameters(); },
+                     .trained = [this] { return trained(); },
                      .steps =
                          ", each of which begins with zero_grad() and has its backwards on all "
                          "ranks"}),
@@ -254,6 +262,7 @@ void GradientReducer::synchronize() {
   }
   if (state.all_done() && !state.is_frozen()) {
     failure.attempt([&] { state.settle(); });
+    state.has_averages = state.has_averages && !failure.has_failed();
     failure.rethrow();
     return;
   }
@@ -273,6 +282,7 @@ void GradientReducer::synchronize() {
   // Nothing is left out any more, even if parts have failed.
   state.leave();
   if (state.rounds == State::Rounds::kClosed) state.rounds = State::Rounds::kAlike;
+  state.has_averages = state.has_averages && !failure.has_failed();
   failure.rethrow();
 }
 
@@ -297,6 +307,7 @@ void GradientReducer::skip_next() {
 void GradientReducer::discard(bool gradients_stay) {
   State& state = in_world();
   state.end_left_out();
+  state.has_dropped = state.has_dropped || state.has_averages;
   state.settings.samples.drop();
   state.skip = false;
   state.forget_rounds();

@@ -47,13 +47,15 @@ struct GradientReducer::State final : BackwardRound {
   std::optional<std::int64_t> step_samples;  ///< samples of this rank in the last step
   bool skip = false;                         ///< the next step does not synchronize
   Rounds rounds = Rounds::kNone;
+  bool has_averages = false;  ///< the last round and what followed it succeeded; no step yet
+  bool has_dropped = false;   ///< averages that no step of this rank has used
 
   void before_accumulation(std::size_t index) override;
   void after_accumulation(std::size_t index) override;
   std::string full_name(std::size_t index) const override { return gradients[index].name(); }
   void end_backward() override;
   void end_round();
-  void settle() { round.settle(); }
+  void settle();
 
   /// Takes all parameters of a new optimizer; returns what must be the same on all ranks, for
   /// agree().
@@ -66,6 +68,8 @@ struct GradientReducer::State final : BackwardRound {
   void add(torch::Tensor tensor, const std::string& name);
   void install(std::size_t index);
   NamedTensors parameters() const;
+  /// See StateComparison::Options.
+  std::uint32_t trained() const;
   bool all_done() const;
   std::size_t pending() const;
   /// Nothing takes part here and this rank has not told in this step, perhaps alone among the

@@ -17,7 +17,7 @@ Round::Round(const Options& options)
       prefix_(number_.prefix()),
       step_(options.process_set),
       comparison_({options.holder, prefix_, options.process_set, options.parameters,
-                   options.begins_equal}) {}
+                   options.begins_equal, options.trained}) {}
 
 void Round::tell(const std::string& name, std::vector<std::int32_t> cells) {
   cells.resize(cells.size() + StateComparison::kCells);

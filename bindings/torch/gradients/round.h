@@ -31,6 +31,7 @@ class Round {
     /// As StateComparison::Options.
     std::function<NamedTensors()> parameters = nullptr;
     bool begins_equal = false;
+    std::function<std::uint32_t()> trained = nullptr;
     /// What an error about different steps says of them.
     std::string steps = "";
   };

@@ -35,7 +35,9 @@ void StateComparison::tell(std::int32_t* cells) {
   const auto tell_kind = [cells](Kind kind, std::optional<std::uint32_t> number) {
     tell_number(number, cells + kind * kNumberCells);
   };
-  if (!optimizer_.empty()) tell_kind(kOptimizer, optimizer_.hash());
+  if (!optimizer_.empty() || options_.trained)
+    tell_kind(kOptimizer, optimizer_.hash() + (options_.trained ? options_.trained() : 0) +
+                              (has_dropped_ ? 1U << 16 : 0));
   if (!told_loss_.empty()) tell_kind(kLoss, told_loss_.hash());
   if (!options_.parameters || has_parted_) return;
   if (is_due_) {
@@ -72,8 +74,20 @@ void StateComparison::hear(const std::int32_t* sums, int participants) {
 }
 
 std::vector<std::string> StateComparison::lines_of(Kind kind) const {
-  if (kind != kParameters) return (kind == kOptimizer ? optimizer_ : told_loss_).lines();
+  if (kind == kLoss) return told_loss_.lines();
   std::vector<std::string> lines;
+  if (kind == kOptimizer) {
+    if (!options_.trained) return optimizer_.lines();
+    // First, for other values differ because of it.
+    lines.push_back(
+        fmt::format("use of the last averages\t{}",
+                    has_dropped_ ? "none, for zero_grad() came without step()" : "made by step()"));
+    for (std::string& line : optimizer_.lines()) lines.push_back(std::move(line));
+    for (const auto& [name, tensor] : options_.parameters())
+      lines.push_back(
+          fmt::format("requires_grad of parameter '{}'\t{}", name, tensor.requires_grad()));
+    return lines;
+  }
   for (const auto& [name, tensor] : options_.parameters())
     if (tensor.layout() == torch::kStrided)
       lines.push_back(fmt::format("the norm of parameter '{}'\t{:.9g} (bits {:08x})", name,
@@ -106,9 +120,10 @@ void StateComparison::settle() {
         fmt::format("{}: {}; {}", options_.holder, what,
                     is_loss ? "give every rank's GradScaler and optimizers the same options, and "
                               "load their state on every rank"
-                            : "set the same on every rank: load a checkpoint on all of them or "
-                              "call broadcast_optimizer_state(), and give schedulers one metric, "
-                              "as metric_average() makes it"));
+                            : "have the same on every rank: make the same steps, freeze the same "
+                              "parameters, load a checkpoint on all of them or call "
+                              "broadcast_optimizer_state(), and "
+                              "give schedulers one metric, as metric_average() makes it"));
 }
 
 void StateComparison::forget() {

@@ -7,9 +7,9 @@
 //   comparison.hear(sums, participants);  // once it is there
 //   comparison.settle();                  // later: waits for the values, throws or warns
 //
-// - An optimizer's options and step counts, and the scale of a loss, are compared by hashes. A
-//   difference is an error each time: kMismatch on all ranks, with the name and both values. The
-//   next step would be wrong, or ranks would part.
+// - An optimizer's options and step counts, requires_grad of its parameters, and the scale of a
+//   loss, are compared by hashes. A difference is an error each time: kMismatch on all ranks, with
+//   the name and both values. The next step would be wrong, or ranks would part.
 // - Parameters are compared by a fingerprint, at intervals that double up to 128 messages. A rank
 //   whose interval is over asks in one message, and all tell in the next. A difference is a warning
 //   of the lowest rank, once: different processors may differ in the last bits, which training
@@ -50,6 +50,8 @@ class StateComparison {
     ProcessSet process_set = {};
     std::function<NamedTensors()> parameters;  ///< parameters to be compared; empty: none
     bool begins_equal = false;                 ///< the parameters were broadcast to all ranks
+    /// A hash of requires_grad of all `parameters`; empty: it is not compared.
+    std::function<std::uint32_t()> trained = nullptr;
   };
   explicit StateComparison(Options options);
   ~StateComparison() { exchange_.drain(); }
@@ -58,6 +60,8 @@ class StateComparison {
 
   /// The next messages tell these values; values_of() finds them for an optimizer.
   void set_optimizer(EqualValues values) { optimizer_ = std::move(values); }
+  /// Likewise: whether no step of this rank has used the averages of the message before.
+  void set_dropped(bool has_dropped) { has_dropped_ = has_dropped; }
   /// The next message tells how its losses were scaled, as noted by tell_with_backward().
   void set_loss(EqualValues values) { loss_ = std::move(values); }
 
@@ -76,6 +80,7 @@ class StateComparison {
 
   const Options options_;
   EqualValues optimizer_;
+  bool has_dropped_ = false;
   EqualValues loss_;       ///< to be told in the next message
   EqualValues told_loss_;  ///< told in the last message
   // For the comparison of parameters:

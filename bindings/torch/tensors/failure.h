@@ -21,6 +21,7 @@ class FirstFailure {
       if (!first_) first_ = std::current_exception();
     }
   }
+  bool has_failed() const { return first_ != nullptr; }
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }

@@ -48,6 +48,7 @@ def check_broadcast():
 
 def check_broadcast_must_agree():
     raises(RuntimeError, lambda: hvd.broadcast(torch.ones(1), hvd.size()), "root", hvd.size())
+    raises(TypeError, lambda: hvd.broadcast(1.5, 0), "a float", "as_tensor")
     if hvd.size() == 1:
         return
     raises(RuntimeError, lambda: hvd.broadcast(torch.ones(2, 3 + hvd.rank()), 0), "rank", "3", "4")

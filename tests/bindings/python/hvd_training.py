@@ -154,6 +154,10 @@ def check_freezing_and_thawing():
         train(net, optimizer, 1, step)
         train_alone(alone, other, 1, begin=step)
         expect_alike(net, alone)
+    net.first.requires_grad_(hvd.rank() == 0)
+    if hvd.size() > 1:
+        raises(RuntimeError, lambda: train(net, optimizer, 1), "requires_grad of parameter 'first.weight'",
+               "true on rank 0")
 
 
 def check_gradients_stay_in_place():

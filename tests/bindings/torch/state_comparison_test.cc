@@ -150,6 +150,38 @@ TEST(StateComparison, ALearningRateOfARanksOwnIsAnErrorOfAll) {
   }
 }
 
+TEST(StateComparison, AParameterThatOneRankAloneFreezesIsAnErrorOfAll) {
+  SKIP_ALONE();
+  Trained trained(Trained::Way::kOptimizer);
+  trained.step();
+  trained.layer->bias.set_requires_grad(!is_last());
+  for (int again = 0; again < 2; ++again)
+    EXPECT_THAT(message_of([&] { trained.step(); }),
+                HasSubstr("requires_grad of parameter 'bias' is " + told("true", "false")));
+  trained.layer->bias.set_requires_grad(false);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+  trained.layer->bias.set_requires_grad(true);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+}
+
+TEST(StateComparison, AStepThatOneRankAloneLeavesOutIsAnErrorOfAll) {
+  SKIP_ALONE();
+  Trained trained(Trained::Way::kOptimizer);
+  trained.step();
+  const auto leave_out = [&](bool leaves) {
+    trained.clear();
+    trained.loss().backward();
+    if (!leaves) trained.optimizer->step();  // an exception that the program swallows
+  };
+  leave_out(is_last());
+  EXPECT_THAT(message_of([&] { trained.step(); }),
+              HasSubstr("use of the last averages is " +
+                        told("made by step()", "none, for zero_grad() came without step()")));
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+  leave_out(true);
+  EXPECT_EQ(message_of([&] { trained.step(); }), kNoError);
+}
+
 TEST(StateComparison, TheStateOfOneRankAloneIsAnErrorOfAll) {
   SKIP_ALONE();
   auto weight = torch::ones({2}).requires_grad_();

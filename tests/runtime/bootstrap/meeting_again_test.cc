@@ -157,5 +157,24 @@ TEST(Meeting, Rank0TellsWhoCameWithAnotherSecret) {
   });
 }
 
+TEST(StoreMeetings, ARankThatHasEndedFailsTheMeetingsThatItHasNotJoined) {
+  StoreMeetings meetings(2, "the launcher");
+  for (const int rank : {0, 1}) {
+    ASSERT_TRUE(meetings.join({rank, 2, "a test"}).ok());
+    meetings.table(1).leave(rank, /*orderly=*/true);
+  }
+  meetings.note_gone(1);
+  EXPECT_FALSE(meetings.table(1).failure()) << "rank 1 has met rank 0 there";
+  const auto again = meetings.join({0, 2, "a test"});
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, ErrorCode::kPeerLost);
+  EXPECT_THAT(again.error().message, HasSubstr("rank 1 ended with exit status 0"));
+
+  StoreMeetings first(2, "the launcher");
+  ASSERT_TRUE(first.join({0, 2, "a test"}).ok());
+  first.note_gone(1);
+  EXPECT_TRUE(first.table(1).failure());
+}
+
 }  // namespace
 }  // namespace kolo::meeting_again_test

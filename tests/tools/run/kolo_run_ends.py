@@ -50,6 +50,14 @@ class Stops(unittest.TestCase):
             self.assertEqual(job.communicate(timeout=LIMIT)[0], "saved\n" * 2)
             self.assertEqual(job.returncode, 143)
 
+    def test_a_rank_that_ends_without_meeting_the_others(self):
+        probe = PROGRAMS["probe"]
+        for script in (f"test $RANK = 1 || exec {probe}", f"{probe} >&2 && {{ test $RANK = 1 || exec {probe}; }}"):
+            with start("-np", "2", "sh", "-c", script, stderr=subprocess.PIPE, env=clean({"KOLO_INIT_TIMEOUT": "10"})) as job:
+                said = job.communicate(timeout=SOON)[1]
+                self.assertIn("rank 1 ended with exit status 0", said)
+                self.assertNotEqual(job.returncode, 0)
+
     def test_what_is_closed_for_it_is_no_sockets(self):
         with tempfile.TemporaryDirectory() as folder:
             script = f'for fd in 0 1 2; do link=$(readlink /proc/$$/fd/$fd); echo "$link" >&3; done 3>{folder}/$RANK; exec {PROGRAMS["probe"]}'

@@ -46,6 +46,9 @@
 //   Until then they are this rank's own.
 // - An exception may end a backward on one rank when only some of its gradients are ready. Once
 //   that rank calls zero_grad(), the others' step() throws kInvalidArgument with the rank.
+// - A rank that drops its averages by zero_grad() without step(), as after an exception between
+//   backward and step(), has parted from the others if they made that step: the next backward() or
+//   step() throws kMismatch on all ranks, with that rank.
 //
 // Parameters and gradients:
 // - A parameter without a gradient on this rank takes part with zeros. If no rank has a gradient,
@@ -78,9 +81,10 @@
 //
 // Comparison: ranks compare what each has of its own, in messages that are sent anyway.
 // - Options of the groups (such as the learning rate) and step counts: with each step, as of
-//   zero_grad() or the step before. The scale of a GradScaler: with each backward. A difference
-//   throws kMismatch from backward() or step() on all ranks, with the value's name, the ranks and
-//   both values. Go on with zero_grad() once all have the same values.
+//   zero_grad() or the step before. The scale of a GradScaler, and requires_grad of each parameter:
+//   with each backward. A difference throws kMismatch from backward() or step() on all ranks, with
+//   the value's name, the ranks and both values. Go on with zero_grad() once all have the same
+//   values.
 // - Parameters: before the first step, then ever more rarely, at last with each 128th. If they
 //   differ, the lowest rank warns once.
 // - Nothing is compared while a rank has joined.

@@ -17,9 +17,16 @@ _Sum = extension.ReduceOp.Sum
 _Average = extension.ReduceOp.Average
 
 
+def requires_gradient(tensor: torch.Tensor) -> bool:
+    """Its requires_grad. TypeError for what is no tensor, such as a number."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"kolo takes tensors, but this is a {type(tensor).__name__}; make one of it: torch.as_tensor(…)")
+    return tensor.requires_grad
+
+
 def has_gradient(tensor: torch.Tensor) -> bool:
     """Whether autograd records what is done with the tensor."""
-    return tensor.requires_grad and torch.is_grad_enabled()
+    return requires_gradient(tensor) and torch.is_grad_enabled()
 
 
 class WithoutGradient(torch.autograd.Function):

@@ -23,6 +23,7 @@ from kolo.torch.autograd import (
     GroupedReducescatter,
     WithoutGradient,
     has_gradient,
+    requires_gradient,
     scaled_gradient,
 )
 from kolo.torch.compression import Compression
@@ -54,7 +55,7 @@ def _op(average: bool | None, op: Any) -> Any:
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor without its graph, which works do not have."""
-    return tensor.detach() if tensor.requires_grad else tensor
+    return tensor.detach() if requires_gradient(tensor) else tensor
 
 
 # Allreduce
