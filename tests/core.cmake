@@ -88,6 +88,7 @@ if(NOT KOLO_SANITIZE MATCHES thread)
     runtime/collectives/allreduce_recursive_doubling_test.cc
     runtime/collectives/allreduce_mapped_test.cc
     runtime/collectives/allreduce_numa_test.cc
+    runtime/collectives/moves_by_nodes_test.cc
     runtime/collectives/allreduce_ring_test.cc
     runtime/collectives/alltoall_bruck_test.cc
     runtime/collectives/alltoall_pairwise_test.cc

@@ -1,6 +1,6 @@
 // What the two-level collectives over mapped memory share: which rank of a host carries which part
-// over the network, and the pipeline slots of the windows inside a host. Used by the algorithms in
-// this folder.
+// over the network, and the pipeline slots of the windows inside a host. Algorithms by NUMA nodes
+// use it with nodes in the place of hosts. Used by the algorithms in this folder.
 #pragma once
 
 #include "runtime/base/check.h"
@@ -64,9 +64,11 @@ class HostRoutes {
     const auto& members = layout_.members(host);
     return members[index % members.size()];
   }
-  /// The rank of `host` that carries the part of `rank`; on its own host `rank` itself.
-  int carrier(int host, int rank) const {
-    return carrier_of_index(host, index_[static_cast<std::size_t>(rank)]);
+  /// The rank of `host` that carries the part of `rank`; on its own host `rank` itself. With
+  /// `turn`, the ranks of another host take turns.
+  int carrier(int host, int rank, std::uint64_t turn = 0) const {
+    if (layout_.host_of(rank) == host) return rank;
+    return carrier_of_index(host, index_[static_cast<std::size_t>(rank)] + turn);
   }
   /// Ranks of the host `distance` before this one whose parts `local` carries here, ascending.
   std::vector<int> carried_by(int local, int distance) const {

@@ -6,6 +6,7 @@
 #include "runtime/collectives/allgather_bruck.h"
 #include "runtime/collectives/allgather_hierarchical.h"
 #include "runtime/collectives/allgather_mapped.h"
+#include "runtime/collectives/allgather_numa.h"
 #include "runtime/collectives/allgather_recursive_doubling.h"
 #include "runtime/collectives/allgather_ring.h"
 #include "runtime/collectives/allreduce_double_tree.h"
@@ -28,6 +29,7 @@
 #include "runtime/collectives/reduce_scatter_halving.h"
 #include "runtime/collectives/reduce_scatter_hierarchical.h"
 #include "runtime/collectives/reduce_scatter_mapped.h"
+#include "runtime/collectives/reduce_scatter_numa.h"
 #include "runtime/collectives/reduce_scatter_ring.h"
 #include "runtime/collectives/scatter_linear.h"
 #include "runtime/collectives/staged_messages.h"
@@ -132,6 +134,8 @@ bool travels_through_others(const ScheduleRequest& request) {
 }
 
 Schedule allgather(const ScheduleRequest& request, const PipelineOptions& pipeline) {
+  if (request.algorithm == Algorithm::kMapped && request.layout.hosts() > 1)
+    return allgather_numa(request.rank, request.layout, request.counts, pipeline_of(request));
   if (request.algorithm == Algorithm::kMapped)
     return allgather_mapped(request.rank, request.size, request.counts, pipeline_of(request));
   if (request.algorithm == Algorithm::kHierarchical)
@@ -175,6 +179,9 @@ std::vector<std::vector<int>> chains_of(std::span<const int> order, const HostLa
 }
 
 Schedule broadcast(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kMapped && request.layout.hosts() > 1)
+    return broadcast_numa(request.rank, request.layout, request.root, request.count,
+                          pipeline_of(request));
   if (request.algorithm == Algorithm::kMapped)
     return broadcast_mapped(request.rank, request.size, request.root, request.count,
                             pipeline_of(request));
@@ -193,6 +200,8 @@ Schedule broadcast(const ScheduleRequest& request) {
 }
 
 Schedule reduce_scatter(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kMapped && request.layout.hosts() > 1)
+    return reduce_scatter_numa(request.rank, request.layout, request.counts, pipeline_of(request));
   if (request.algorithm == Algorithm::kMapped)
     return reduce_scatter_mapped(request.rank, request.size, request.counts, pipeline_of(request));
   if (request.algorithm == Algorithm::kHierarchical)

@@ -55,10 +55,10 @@ struct ScheduleRequest {
   /// For an allreduce by kHierarchical: see HierarchicalOptions::staged. For every other schedule:
   /// its messages pass stage_messages() with `blocks_in_flight` slots. Ranks may differ in it.
   bool staged = false;
-  /// For an allreduce by kMapped: the NUMA nodes, in the place of hosts, if it goes by them; else
-  /// ignored, or of one host. For kHierarchical: `size` ranks. For messages of other allreduces,
-  /// broadcasts, allgathers and reduce-scatters: also `size` ranks, or empty if neighbours are
-  /// those by number.
+  /// For an allreduce, broadcast, allgather or reduce-scatter by kMapped: the NUMA nodes, in the
+  /// place of hosts, if it goes by them; else ignored, or of one host. For kHierarchical: `size`
+  /// ranks. For messages of other allreduces, broadcasts, allgathers and reduce-scatters: also
+  /// `size` ranks, or empty if neighbours are those by number.
   HostLayout layout = {};
   /// For messages of allgather and gather: this rank's input already lies at its offset in the
   /// output, and kInput need not be bound. For those of scatter: the root's part stays in the

@@ -20,6 +20,12 @@ bool goes_round(OperationKind kind) {
          kind == OperationKind::kReduceScatter;
 }
 
+/// Elements of all ranks together; of a broadcast, the root's. All-reduces and messages between two
+/// ranks have none.
+std::uint64_t moved_elements(const ScheduleRequest& request) {
+  return request.kind == OperationKind::kBroadcast ? request.count : elements_of_parts(request);
+}
+
 bool gathers_or_scatters(OperationKind kind) {
   return kind == OperationKind::kGather || kind == OperationKind::kScatter;
 }
@@ -83,14 +89,19 @@ std::vector<int> summing_ranks(const Resources& resources) {
   return summing;
 }
 
-/// Whether an all-reduce through windows first sums inside each NUMA node. Its partial sums lie in
-/// the windows, where there is no room for wider types. A deterministic sum's order must not depend
-/// on the size.
+/// Whether an operation through windows, of `bytes` bytes of all ranks together or for an
+/// all-reduce of each, goes by NUMA nodes: a node then reads data of another one once. Partial sums
+/// lie in the windows, where there is no room for wider types. A deterministic sum's order must not
+/// depend on the size.
 bool goes_by_nodes(const CallShape& call, const Resources& resources, const Policy& policy,
-                   const ScheduleRequest& request) {
-  return request.algorithm == Algorithm::kMapped && !policy.deterministic &&
-         resources.nodes.hosts() > 1 && resources.nodes.most_on_a_host() >= kRanksANode &&
-         partial_width(call) == 1 && request.count * size_of(call.type) >= kByNodes;
+                   std::uint64_t bytes) {
+  if (resources.nodes.hosts() < 2 || resources.nodes.most_on_a_host() < kRanksANode ||
+      bytes < kByNodes)
+    return false;
+  const bool sums =
+      call.kind == OperationKind::kAllreduce || call.kind == OperationKind::kReduceScatter;
+  if (sums) return !policy.deterministic && partial_width(call) == 1;
+  return call.kind == OperationKind::kBroadcast || call.kind == OperationKind::kAllgather;
 }
 
 void choose_allreduce_schedule(const CallShape& call, const Resources& resources,
@@ -103,7 +114,7 @@ void choose_allreduce_schedule(const CallShape& call, const Resources& resources
     request.pipeline_slots = kAllreducePipelineSlots;
     request.owners = summing_ranks(resources);
   }
-  if (goes_by_nodes(call, resources, policy, request)) {
+  if (request.algorithm == Algorithm::kMapped && goes_by_nodes(call, resources, policy, bytes)) {
     request.layout = resources.nodes;
   } else if (!resources.layout.is_in_order()) {
     request.layout = resources.layout;
@@ -203,11 +214,9 @@ bool moves_through_windows(const ScheduleRequest& request, const Resources& reso
   const std::size_t by_messages = request.kind == OperationKind::kGather    ? kGatherByMessages
                                   : request.kind == OperationKind::kScatter ? kScatterByMessages
                                                                             : kMoveByMessages;
-  // All-reduces and messages between two ranks have no counts.
-  const std::uint64_t elements =
-      request.kind == OperationKind::kBroadcast ? request.count : elements_of_parts(request);
-  return elements * element > by_messages && resources.slot_bytes / kPipelineSlots / element >=
-                                                 static_cast<std::uint64_t>(resources.size);
+  return moved_elements(request) * element > by_messages &&
+         resources.slot_bytes / kPipelineSlots / element >=
+             static_cast<std::uint64_t>(resources.size);
 }
 
 // Where every host has one rank, there are only messages.
@@ -248,12 +257,13 @@ ScheduleRequest host_request(const CallShape& call, const Resources& resources,
     request.mapped_elements =
         std::min(resources.slot_bytes, kPipelineSlots * moved_block(request, resources, element)) /
         element;
+    if (goes_by_nodes(call, resources, policy, moved_elements(request) * element))
+      request.layout = resources.nodes;
   } else {
     const Network network = network_of(resources, policy);
     const bool is_broadcast = request.kind == OperationKind::kBroadcast;
     const bool sums = request.kind == OperationKind::kReduceScatter;
-    const std::uint64_t bytes =
-        (is_broadcast ? request.count : elements_of_parts(request)) * element;
+    const std::uint64_t bytes = moved_elements(request) * element;
     if ((sums || request.kind == OperationKind::kAllgather) &&
         takes_few_rounds(network, policy, bytes, sums)) {
       request.algorithm = Algorithm::kRecursiveDoubling;

@@ -63,9 +63,10 @@ inline constexpr std::size_t kLargeSummedBlock = 1 << 20;
 /// block alone took as long as two that did not fit.
 inline constexpr std::size_t kMostSummedBlock = 2 << 20;
 inline constexpr std::size_t kLargeSum = 4 << 20;
-/// Least all-reduce through windows that first sums inside each NUMA node, and least ranks of the
-/// largest node. The sums of nodes are written and read once more, and small calls wait for twice
-/// as many signals in a row. By kolo-simulate; no machine has measured it (docs/scale.md).
+/// Least all-reduce or broadcast, or allgather of all ranks together, that goes through windows by
+/// NUMA nodes, and least ranks of the largest node. Sums of nodes and pieces of other nodes are
+/// written and read once more, and small calls wait for twice as many signals in a row. By
+/// kolo-simulate; no machine has measured it (docs/scale.md).
 inline constexpr std::size_t kByNodes = 64 << 10;
 inline constexpr int kRanksANode = 8;
 /// Ranks a core that sum an all-reduce, where ranks wait for cores: each exchanges signals with all

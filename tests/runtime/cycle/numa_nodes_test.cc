@@ -1,4 +1,4 @@
-// Large all-reduces go by the NUMA nodes of a host, if it has several. Ranks are threads in nodes
+// Large operations go by the NUMA nodes of a host, if it has several. Ranks are threads in nodes
 // that KOLO_NUMA_NODES imposes.
 #include "tests/support/arena_memory.h"
 #include "tests/support/local_world.h"
@@ -118,6 +118,55 @@ TEST_F(NumaNodes, FusedTensorsAndAverages) {
                   testing::Each(static_cast<float>(kRanks / 2 + i)));
   });
   EXPECT_THAT(algorithms(), testing::Contains("allreduce_numa"));
+}
+
+TEST_F(NumaNodes, LargeBroadcastsGoByThem) {
+  run("2", [&](int rank, Runtime& runtime) {
+    for (const int root : {0, 5, kRanks - 1}) {
+      std::vector<float> values(kCount, static_cast<float>(rank + 1));
+      Submission submission;
+      submission.name = "values";
+      submission.signature.kind = OperationKind::kBroadcast;
+      submission.signature.root = root;
+      submission.signature.shape = {kCount};
+      submission.input = submission.output = reinterpret_cast<std::byte*>(values.data());
+      ASSERT_DONE(submit(runtime, std::move(submission)));
+      EXPECT_THAT(values, testing::Each(static_cast<float>(root + 1)));
+    }
+  });
+  EXPECT_THAT(algorithms(),
+              testing::ElementsAre("broadcast_numa", "broadcast_numa", "broadcast_numa"));
+}
+
+TEST_F(NumaNodes, LargeAllgathersGoByThem) {
+  run("2", [&](int rank, Runtime& runtime) {
+    const auto count_of = [](int of) { return static_cast<std::size_t>(1000 + 3000 * (of % 5)); };
+    Rows<float> rows{.input = std::vector<float>(count_of(rank), static_cast<float>(rank + 1))};
+    ASSERT_DONE(submit(runtime, rows_of(OperationKind::kAllgather, "rows", rows,
+                                        {static_cast<std::int64_t>(count_of(rank))})));
+    std::vector<float> expected;
+    for (int of = 0; of < kRanks; ++of)
+      expected.insert(expected.end(), count_of(of), static_cast<float>(of + 1));
+    EXPECT_EQ(rows.output, expected);
+  });
+  EXPECT_THAT(algorithms(), testing::ElementsAre("allgather_numa"));
+}
+
+TEST_F(NumaNodes, LargeReduceScattersGoByThem) {
+  run("2", [&](int rank, Runtime& runtime) {
+    constexpr std::size_t kPart = 5'003;
+    std::vector<float> input;
+    for (int part = 0; part < kRanks; ++part)
+      input.insert(input.end(), kPart, static_cast<float>(part + rank));
+    Rows<float> rows{.input = std::move(input)};
+    ASSERT_DONE(submit(runtime, rows_of(OperationKind::kReduceScatter, "rows", rows,
+                                        {static_cast<std::int64_t>(kPart * kRanks)})));
+    EXPECT_THAT(rows.output,
+                testing::AllOf(
+                    testing::SizeIs(kPart),
+                    testing::Each(static_cast<float>(kRanks * rank + kRanks * (kRanks - 1) / 2))));
+  });
+  EXPECT_THAT(algorithms(), testing::ElementsAre("reduce_scatter_numa"));
 }
 
 }  // namespace
