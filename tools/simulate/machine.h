@@ -38,7 +38,7 @@ struct Machine {
   int numa_nodes = 1;
   /// What the ranks of a node together read and write in the memory of other nodes.
   double far_gigabytes_per_second = 20;
-  bool is_flat = false;                ///< all-reduces do not go by the nodes
+  bool is_flat = false;                ///< nothing goes by the nodes
   std::size_t window_bytes = 4 << 20;  ///< HostWindow::slot_bytes()
   /// A rank whose core takes `slow_factor` times as long for all it does; -1: none.
   int slow_rank = -1;

@@ -179,7 +179,7 @@ void add_machine(CLI::App& app, Texts& texts, Options& options) {
       ->check(rate)
       ->needs(nodes)
       ->capture_default_str();
-  app.add_flag("--flat", machine.is_flat, "all-reduces ignore the nodes (KOLO_NUMA_NODES=1)")
+  app.add_flag("--flat", machine.is_flat, "kolo ignores the nodes (KOLO_NUMA_NODES=1)")
       ->needs(nodes);
   app.add_option("--window", machine.window_bytes,
                  "bytes of shared memory that one operation has on each rank; 0: none")
