@@ -48,7 +48,10 @@ class NumaWriter {
         piece_elements_(longest_piece(options, held)),
         blocks_(blocks_of(parts_, piece_elements_)),
         pipeline_(builder_, held, piece_elements_, blocks_, options.pipeline_slots),
-        routes_(rank, nodes) {}
+        routes_(rank, nodes) {
+    for (int part = 0; part < nodes.size(); ++part)
+      if (parts_.inputs[static_cast<std::size_t>(part)].length > 0) owners_.push_back(part);
+  }
 
   Schedule write() && {
     if (blocks_ > 0) builder_.need_mapped_scratch(pipeline_.elements());
@@ -92,7 +95,7 @@ class NumaWriter {
     std::vector<int> held;
     if (piece(rank).length > 0) held.push_back(rank);
     const int node = nodes_.host_of(rank);
-    for (int part = 0; part < nodes_.size(); ++part)
+    for (const int part : owners_)
       if (nodes_.host_of(part) != node && piece(part).length > 0 && carrier(node, part) == rank)
         held.push_back(part);
     return held;
@@ -142,6 +145,7 @@ class NumaWriter {
   std::uint64_t blocks_;
   HostPipeline pipeline_;
   HostRoutes routes_;
+  std::vector<int> owners_;  ///< ranks whose parts have elements
   std::uint64_t block_ = 0;  ///< the block that is being written
 };
 
