@@ -108,7 +108,25 @@ TEST(MakeSchedule, ChoosesByCollective) {
   for (const Algorithm a : kAlgorithms)
     EXPECT_EQ(
         algorithm({.size = 2, .count = 8, .algorithm = a, .mapped_elements = 64, .layout = layout}),
-        "allreduce_" + std::string(to_string(a)));
+        a == Algorithm::kMapped ? "allreduce_numa" : "allreduce_" + std::string(to_string(a)));
+  const auto mapped = [&](OperationKind kind, const HostLayout& nodes) {
+    return algorithm({.kind = kind,
+                      .size = 2,
+                      .count = 8,
+                      .algorithm = Algorithm::kMapped,
+                      .mapped_elements = 64,
+                      .layout = nodes,
+                      .counts = counts});
+  };
+  const HostLayout one(std::vector<int>{0, 0});
+  for (const auto& [kind, name] : {std::pair(OperationKind::kAllreduce, "allreduce_"),
+                                   std::pair(OperationKind::kBroadcast, "broadcast_"),
+                                   std::pair(OperationKind::kAllgather, "allgather_"),
+                                   std::pair(OperationKind::kReduceScatter, "reduce_scatter_")}) {
+    EXPECT_EQ(mapped(kind, layout), std::string(name) + "numa");
+    EXPECT_EQ(mapped(kind, one), std::string(name) + "mapped");
+    EXPECT_EQ(mapped(kind, {}), std::string(name) + "mapped");
+  }
 }
 
 TEST(MakeSchedule, AllreducesGoRoundTheHostsInTurn) {
