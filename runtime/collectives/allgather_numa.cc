@@ -69,7 +69,7 @@ class NumaWriter {
     KOLO_CHECK(options.pipeline_slots > 0);
     const std::uint64_t room = options.block_elements / held;
     KOLO_CHECK(room > 0);
-    return room < kCacheLineElements ? room : round_down(room, kCacheLineElements);
+    return whole_lines(room);
   }
   static std::uint64_t blocks_of(const Parts& parts, std::uint64_t piece_elements) {
     std::uint64_t blocks = 0;

@@ -212,8 +212,7 @@ inline std::uint64_t piece_of_pipeline_slot(const HostsOptions& options, std::ui
   const std::uint64_t room =
       options.mapped_elements / static_cast<std::uint64_t>(options.pipeline_slots) / pieces;
   KOLO_CHECK(room > 0);
-  const std::uint64_t piece = std::min(room, options.chunk_elements);
-  return piece < kCacheLineElements ? piece : piece - piece % kCacheLineElements;
+  return whole_lines(std::min(room, options.chunk_elements));
 }
 
 }  // namespace kolo

@@ -54,7 +54,7 @@ class NumaWriter {
   static std::uint64_t piece_of(int size, const MappedOptions& options) {
     const std::uint64_t room = options.block_elements / static_cast<std::uint64_t>(size);
     KOLO_CHECK(room > 0 && options.pipeline_slots > 0);
-    return room < kCacheLineElements ? room : round_down(room, kCacheLineElements);
+    return whole_lines(room);
   }
 
   Interval piece(int part) const { return blocks_.piece(block_, part); }

@@ -12,6 +12,11 @@ namespace kolo {
 /// Granule for borders on cache lines: a multiple of a line for every element type.
 inline constexpr std::uint64_t kCacheLineElements = 64;
 
+/// The most whole cache lines in `elements`; less than one stays as it is.
+constexpr std::uint64_t whole_lines(std::uint64_t elements) {
+  return elements < kCacheLineElements ? elements : round_down(elements, kCacheLineElements);
+}
+
 struct Interval {
   std::uint64_t begin = 0;
   std::uint64_t length = 0;

@@ -108,8 +108,7 @@ class Stripes {
   /// Requires block_elements ≥ size − 1.
   Stripes(int size, const MappedOptions& options) : size_(size) {
     const auto readers = static_cast<std::uint64_t>(std::max(size - 1, 1));
-    length_ = options.block_elements / readers;
-    if (length_ >= kCacheLineElements) length_ = round_down(length_, kCacheLineElements);
+    length_ = whole_lines(options.block_elements / readers);
     KOLO_CHECK(length_ > 0);
   }
 

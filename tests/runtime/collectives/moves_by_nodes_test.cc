@@ -49,8 +49,10 @@ void prove_all_ways(const std::vector<Schedule>& schedules, CheckOptions options
 class MovesByNodes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, MovesByNodes, ::testing::Range(2, kLargestWorld + 1));
 
-TEST_P(MovesByNodes, AllgatherIsRightForUnevenParts) {
-  const int size = GetParam();
+/// Uneven parts on nodes of all kinds. `make` writes the schedule of (rank, nodes, parts, options);
+/// a slot of two has room for `elements` of each rank.
+template <class Make>
+void prove_uneven(OperationKind kind, int size, std::uint64_t elements, const Make& make) {
   const auto ranks = static_cast<std::uint64_t>(size);
   std::vector<Counts> counts = uneven_counts(size);
   if (size > kManyRanks) counts = {counts[3]};
@@ -58,11 +60,14 @@ TEST_P(MovesByNodes, AllgatherIsRightForUnevenParts) {
     for (const Counts& parts : counts)
       for (const MappedOptions& mapped :
            {MappedOptions{.block_elements = ranks, .pipeline_slots = 1},
-            {.block_elements = 2 * ranks, .pipeline_slots = 2}})
+            {.block_elements = elements * ranks, .pipeline_slots = 2}})
         prove_all_ways(
-            schedules_of(size,
-                         [&](int rank) { return allgather_numa(rank, nodes, parts, mapped); }),
-            {.kind = OperationKind::kAllgather, .counts = parts}, mapped);
+            schedules_of(size, [&](int rank) { return make(rank, nodes, parts, mapped); }),
+            {.kind = kind, .counts = parts}, mapped);
+}
+
+TEST_P(MovesByNodes, AllgatherIsRightForUnevenParts) {
+  prove_uneven(OperationKind::kAllgather, GetParam(), 2, allgather_numa);
 }
 
 TEST_P(MovesByNodes, BroadcastIsRightFromEveryKindOfRoot) {
@@ -79,19 +84,7 @@ TEST_P(MovesByNodes, BroadcastIsRightFromEveryKindOfRoot) {
 }
 
 TEST_P(MovesByNodes, ReduceScatterIsRightForUnevenParts) {
-  const int size = GetParam();
-  const auto ranks = static_cast<std::uint64_t>(size);
-  std::vector<Counts> counts = uneven_counts(size);
-  if (size > kManyRanks) counts = {counts[3]};
-  for (const HostLayout& nodes : layouts_of(size))
-    for (const Counts& parts : counts)
-      for (const MappedOptions& mapped :
-           {MappedOptions{.block_elements = ranks, .pipeline_slots = 1},
-            {.block_elements = 3 * ranks, .pipeline_slots = 2}})
-        prove_all_ways(
-            schedules_of(size,
-                         [&](int rank) { return reduce_scatter_numa(rank, nodes, parts, mapped); }),
-            {.kind = OperationKind::kReduceScatter, .counts = parts}, mapped);
+  prove_uneven(OperationKind::kReduceScatter, GetParam(), 3, reduce_scatter_numa);
 }
 
 /// Elements that all ranks read in the windows of other nodes.
