@@ -60,6 +60,7 @@ kolo_add_test(negotiation_tests LABELS inprocess SOURCES
   runtime/negotiation/controller_test.cc
   runtime/negotiation/controllers_test.cc
   runtime/negotiation/coordinator_test.cc
+  runtime/negotiation/count_dissemination_test.cc
   runtime/negotiation/locked_plan_test.cc
   runtime/negotiation/ready_slots_test.cc
   runtime/negotiation/repeated_steps_test.cc

@@ -159,8 +159,8 @@ const std::vector<Spec>& specs() {
              "Names whose negotiation is remembered; 0 switches it off."),
       number(
           "KOLO_PLAN_LOCK", &Config::plan_lock, "steps", {0, 1024}, kWorld,
-          "After so many equal steps the ranks of one host agree on later ones without messages; "
-          "0: never."),
+          "After so many equal steps ranks agree on later ones without rank 0, and inside a host "
+          "without messages; 0: never."),
       number("KOLO_CONTROL_DEGREE", &Config::control_degree, "ranks", {1, 1 << 20}, kWorld,
              "To how many ranks a rank passes agreements on, and from how many it takes "
              "announcements."),

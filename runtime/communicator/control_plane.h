@@ -25,6 +25,7 @@ enum class MessageKind : std::uint8_t {
   kPlan,       ///< lists of cache slots to follow from now on (LockedPlan)
   kOffer,      ///< rank → rank: a message that it wants to send (PointToPoint)
   kAnswer,     ///< rank → rank: whether the offer was wanted (PointToPoint)
+  kCount,      ///< rank → rank: what hosts have counted of a locked plan (CountDissemination)
   kDoorbell,   ///< rank → rank: something has come in the control segment
   kSlots,  ///< rank → coordinator: it has memory; coordinator → rank: all have (PartitionSlots)
   kNcclId,          ///< rank 0 of a group → rank: how to meet over NCCL (NcclCommunicators)

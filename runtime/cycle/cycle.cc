@@ -304,8 +304,19 @@ void Cycle::complete_all(const Error& error) {
   for (const auto& [group, entry] : ended) group->complete_entry(*entry, error, {});
 }
 
+// Ranks of other hosts could not end a plan without this rank.
+void Cycle::leave_plans() {
+  const Deadline deadline = Deadline::after(kShutdownNoticeTimeout);
+  while (!failures_.any() && !deadline.expired() && for_each_group([this](Group& group) {
+    return failures_.take_moved(group.controller().leave_plan(Clock::now()));
+  })) {
+    if (!services_.transport.progress()) std::this_thread::yield();
+  }
+}
+
 void Cycle::shut_down() {
   if (world_.abort().raised()) return;
+  leave_plans();
   for (const auto& group : groups_.all())
     if (group->is_active()) failures_.note(group->exchange().look_back());
   if (failures_.any()) return fail();

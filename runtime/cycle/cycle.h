@@ -101,6 +101,7 @@ class Cycle final : public TransportListener {
   void hear_reason();
   void tell_of(const Failure& failure);
   void tell_culprit(const Failure& failure);
+  void leave_plans();
   Status send_shutdown_notices();
   void complete_all(const Error& error);
 

@@ -37,6 +37,11 @@ class Failures {
   void note(Status status) {
     if (!status.ok()) note(Failure{std::move(status).error()});
   }
+  /// Notes a failure of a stage; whether anything moved.
+  bool take_moved(const Result<bool>& moved) {
+    if (!moved.ok()) note(Failure{moved.error()});
+    return moved.ok() && *moved;
+  }
   void note(Failure failure) {
     if (!first_ || (is_broken_link(*first_) && failure.culprit != Abort::kNoCulprit))
       first_ = std::move(failure);

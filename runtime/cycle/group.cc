@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include "runtime/cycle/peers.h"
 #include "runtime/fusion/fusion_plan.h"
+#include "runtime/memory/plan_neighbours.h"
 #include "runtime/submission/prepare.h"
 #include "runtime/submission/split_table.h"
 
@@ -45,9 +46,9 @@ Group::Group(Communicator members, int partition, const RankServices& rank, Wake
       {}, {.contributors = communicator_.size(), .participants = communicator_.size()});
 }
 
-void Group::open(ExchangeUse use) {
+void Group::open(const HostWindow& window, ExchangeUse use) {
   exchange_.open(slots_.partition(), use);
-  controller_.open(exchange_.segments());
+  controller_.open(plan_neighbours(window, communicator_, slots_.partition()));
   slots_.open();
 }
 
@@ -157,20 +158,18 @@ void Group::end_exchange(CycleContext& context, const Exchange::Request& request
 // --- Negotiation.
 
 bool Group::announce(CycleContext& context, Clock::time_point now) {
-  auto announced = controller_.announce(now, std::exchange(flush_, false));
-  if (!announced.ok()) context.failures.note(std::move(announced).error());
-  return announced.ok() && *announced;
+  return context.failures.take_moved(controller_.announce(now, std::exchange(flush_, false)));
 }
 
 bool Group::decide(CycleContext& context, Clock::time_point now) {
-  const bool has_followed = controller_.follow_plan(now);
+  const bool has_followed = context.failures.take_moved(controller_.follow_plan(now));
   const bool is_coordinator = communicator_.rank() == 0;
   if (is_coordinator && (operations_.has_planned(SubmissionMode::kNegotiated) ||
                          operations_.running_of(SubmissionMode::kNegotiated) >= kBusyOperations))
     return has_followed;
-  auto decided = is_coordinator ? controller_.decide() : controller_.pass_on(now);
-  if (!decided.ok()) context.failures.note(std::move(decided).error());
-  return has_followed || (decided.ok() && *decided);
+  const bool has_decided =
+      context.failures.take_moved(is_coordinator ? controller_.decide() : controller_.pass_on(now));
+  return has_decided || has_followed;
 }
 
 // --- Fusion and planning.
@@ -387,6 +386,7 @@ Status Group::on_message(int rank, const Message& message) {
     case MessageKind::kResponses:
     case MessageKind::kJoined:
     case MessageKind::kPlan:
+    case MessageKind::kCount:
       return controller_.on_message(rank, message);
     case MessageKind::kOffer:
     case MessageKind::kAnswer:

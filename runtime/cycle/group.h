@@ -58,7 +58,7 @@ class Group {
 
   // --- What happens to it.
   /// Opens the set's partition of the window. Precondition: is_member().
-  void open(ExchangeUse use);
+  void open(const HostWindow& window, ExchangeUse use);
   /// Exchange::set_limits(), also for operations.
   void set_limits(const ExchangeLimits& limits) {
     exchange_.set_limits(limits);

@@ -18,7 +18,7 @@ GroupRegistry::GroupRegistry(World world, const RankServices& services, Waker& w
 Group& GroupRegistry::append(Communicator communicator, int partition) {
   auto group = std::make_unique<Group>(std::move(communicator), partition, services_, waker_, nccl_,
                                        config_, log_);
-  if (exchange_use_ && group->is_member()) group->open(*exchange_use_);
+  if (exchange_use_ && group->is_member()) group->open(services_.window, *exchange_use_);
   const std::lock_guard lock(mutex_);
   groups_.push_back(std::move(group));
   return *groups_.back();
@@ -41,7 +41,7 @@ int GroupRegistry::free_partition(const std::vector<int>& ranks) const {
 void GroupRegistry::open_control_segments(ExchangeUse use) {
   exchange_use_ = use;
   for (const auto& group : groups_)
-    if (group->is_member()) group->open(use);
+    if (group->is_member()) group->open(services_.window, use);
 }
 
 Group* GroupRegistry::find(std::uint32_t id) const {

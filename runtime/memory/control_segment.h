@@ -18,6 +18,16 @@
 
 namespace kolo {
 
+/// What a rank tells of a locked plan (LockedPlan).
+struct alignas(kCacheLine) PlanLine {
+  /// How many lists the rank is ready for.
+  std::atomic<std::uint64_t> counted = 0;
+  /// How many all other hosts are ready for; of the host's leader only.
+  std::atomic<std::uint64_t> elsewhere = 0;
+  /// Peers must wake this rank after they publish theirs.
+  std::atomic<bool> asleep = false;
+};
+
 struct alignas(kCacheLine) ControlSegment {
   /// Bytes of the largest input of an exchange.
   static constexpr std::size_t kLargest = 128 << 10;
@@ -74,10 +84,7 @@ struct alignas(kCacheLine) ControlSegment {
   /// finished without a gap.
   alignas(kCacheLine) std::atomic<std::uint64_t> device_touches = 0;
   std::atomic<std::uint64_t> device_touches_over = 0;
-  /// How many lists of a locked plan the rank is ready for, and whether peers must wake it after
-  /// they publish theirs (LockedPlan).
-  alignas(kCacheLine) std::atomic<std::uint64_t> plan = 0;
-  std::atomic<bool> plan_asleep = false;
+  PlanLine plan;
   Slot slots[2];
   /// An input that does not fit behind the previous one starts at offset 0. Three times the largest
   /// input is long enough that the two never overlap.

@@ -142,24 +142,28 @@ Status ControlRelay::on_told(int peer, const Message& message) {
   // First, so that a rank that leaves has passed on whatever it has taken.
   if (head->directly == 0) KOLO_TRY(pass_down(message.kind, message.text()));
   const auto told = bytes.subspan(sizeof(ToldHead));
-  if (head->number > told_ + 1) {
+  if (!is_next(head->number)) {
     told_early_[head->number] = {message.kind,
                                  std::string(message.text().substr(sizeof(ToldHead)))};
     return {};
   }
-  KOLO_TRY(take_told(peer, message.kind, told));
-  while (!told_early_.empty() && told_early_.begin()->first == told_ + 1) {
+  KOLO_TRY(take_told(message.kind, told));
+  return take_early();
+}
+
+Status ControlRelay::take_early() {
+  while (!told_early_.empty() && is_next(told_early_.begin()->first)) {
     const auto early = told_early_.extract(told_early_.begin());
     const auto& [kind, text] = early.mapped();
-    KOLO_TRY(take_told(peer, kind, std::as_bytes(std::span(text))));
+    KOLO_TRY(take_told(kind, std::as_bytes(std::span(text))));
   }
   return {};
 }
 
-Status ControlRelay::take_told(int peer, MessageKind kind, std::span<const std::byte> told) {
+Status ControlRelay::take_told(MessageKind kind, std::span<const std::byte> told) {
   ++told_;
   KOLO_ASSIGN(const bool is_taken, receiver_.take_told(kind, told));
-  return is_taken ? Status() : malformed(peer, kind);
+  return is_taken ? Status() : malformed(0, kind);
 }
 
 // --- What arrives.

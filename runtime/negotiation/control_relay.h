@@ -39,6 +39,8 @@ class ControlRelay {
     virtual Status take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) = 0;
     /// Rank 0: a rank announces a call in full.
     virtual Status take_request(const Request& request, Clock::time_point now) = 0;
+    /// Other ranks: whether take_told() may be called now. If not, take_early() later.
+    virtual bool takes_told() = 0;
     /// Other ranks: what rank 0 has told all. False if it is malformed.
     virtual Result<bool> take_told(MessageKind kind, std::span<const std::byte> told) = 0;
 
@@ -62,6 +64,8 @@ class ControlRelay {
 
   /// Handles a message from `peer`. `slots`: size of the response cache that the sender may have.
   Status on_message(int peer, const Message& message, std::uint32_t slots);
+  /// Takes what rank 0 has told before the receiver took it.
+  Status take_early();
   /// A rank between: passes on what the ranks below it are ready for. Returns whether there was
   /// anything.
   Result<bool> pass_on(Clock::time_point now);
@@ -84,7 +88,8 @@ class ControlRelay {
   Status on_ready(Places ranks, const SlotsBySteps& slots);
   Status on_requests(const std::vector<Request>& requests, Clock::time_point now);
   Status on_told(int peer, const Message& message);
-  Status take_told(int peer, MessageKind kind, std::span<const std::byte> told);
+  bool is_next(std::uint64_t number) { return number == told_ + 1 && receiver_.takes_told(); }
+  Status take_told(MessageKind kind, std::span<const std::byte> told);
   Error malformed(int peer, MessageKind kind) const;
 
   const Communicator& communicator_;

@@ -64,8 +64,8 @@ std::optional<Controller::Clock::time_point> Controller::next_announcement() con
   return here && held ? std::min(*here, *held) : here ? here : held;
 }
 
-void Controller::open(std::vector<ControlSegment*> segments) {
-  if (config_.plan_lock > 0) plan_.open(std::move(segments));
+void Controller::open(PlanNeighbours neighbours) {
+  if (config_.plan_lock > 0) plan_.open(std::move(neighbours));
 }
 
 std::optional<std::uint32_t> Controller::slot_of(const Entry& entry) const {
@@ -102,91 +102,27 @@ Result<bool> Controller::announce(Clock::time_point now, bool flush) {
   return true;
 }
 
-bool Controller::announce_by_plan(Clock::time_point now, bool flush) {
-  if (!plan_.is_locked()) return false;  // once all have left it
-  const bool all = waiting_.announce_by_slot([&](const Entry& entry) {
-    auto slot = slot_of(entry);
-    if (slot && !plan_.add(*slot, entry.step, now)) slot.reset();
-    if (slot) ++counters_.cached;
-    return slot;
-  });
-  const bool has_counted = plan_.count(flush, now, [&](const SlotsBySteps& list) {
-    if (!records()) return;
-    for (const SlotsOfStep& some : list)
-      recorder_->announced(communicator_.id(), some.step, trace_time(now), some.slots.words());
-  });
-  if (!all) plan_.leave(now);
-  unannounced_bytes_ = 0;
-  flush_ = false;
-  return has_counted || !all;
-}
-
-bool Controller::settle_plan() {
-  const bool ends = plan_.all_left();  // before next(): then its last lists are the plan's last
-  bool moved = ends;
-  while (const SlotSet* const list = plan_.next()) {
-    ++counters_.planned;
-    take_slots(*list);
-    plan_.take();
-    moved = true;
-  }
-  if (!ends) return moved;
-  plan_.end();
-  steps_.note_end(plan_.steps());
-  if (plan_.has_calls()) waiting_.take_back();  // else they are announced, or there are none
-  flush_ = true;
-  return moved;
-}
-
-bool Controller::follow_plan(Clock::time_point now) {
-  if (!plan_.is_on()) return false;
-  if (plan_.should_leave(now)) plan_.leave(now);
-  return settle_plan();
-}
-
-Status Controller::note_steps(const SlotSet& slots) {
-  if (!plan_.can_lock()) return {};
-  SlotsBySteps list;
-  auto agreed = agreed_.back().begin();
-  slots.for_each([&](std::uint32_t slot) { insert(list, (agreed++)->entry->step, slot); });
-  steps_.note(list);
-  const bool is_quiet = !ready_.has_partial() && coordinator_.idle() &&
-                        !coordinator_.is_anyone_late() && !waiting_.has_announced();
-  if (!steps_.is_steady() || !is_quiet) return {};
-  const std::string lists = encode(steps_.lists());
-  steps_.forget();
-  if (lists.size() > kLongestList) return {};
-  KOLO_TRY(relay_.tell_all(MessageKind::kPlan, lists, /*directly=*/false));
-  lock_plan(std::as_bytes(std::span(lists)));
-  return {};
-}
-
-bool Controller::lock_plan(std::span<const std::byte> lists) {
-  SlotLists plan;
-  if (!plan_.can_lock() || !decode(lists, cache_.size(), plan)) return false;
-  plan_.lock(std::move(plan));
-  // What is on its way to rank 0 is decided there.
-  if (waiting_.has_announced()) plan_.leave(Clock::now());
-  return true;
-}
-
 Controller::Counters Controller::counters() const {
   Counters counters = counters_;
-  counters.messages = relay_.messages();
+  counters.messages = relay_.messages() + plan_.messages();
   return counters;
 }
 
 Status Controller::on_message(int peer, const Message& message) {
+  if (message.kind == MessageKind::kCount) return plan_.hear(peer, message.payload);
   // Rank 0 knows of every slot. A rank between may hear of one from below first.
   const auto slots =
       is_coordinator() ? cache_.size() : static_cast<std::uint32_t>(config_.cache_capacity);
   return relay_.on_message(peer, message, slots);
 }
 
-Result<bool> Controller::take_told(MessageKind kind, std::span<const std::byte> told) {
-  // Rank 0 has told this after all ranks left the plan.
+bool Controller::takes_told() {
+  // Rank 0 has told it after all ranks left the plan, and this rank may have to hear of that.
   if (plan_.is_on()) settle_plan();
-  if (plan_.is_on()) return false;
+  return !plan_.is_on();
+}
+
+Result<bool> Controller::take_told(MessageKind kind, std::span<const std::byte> told) {
   if (kind == MessageKind::kPlan) return lock_plan(told);
   if (kind == MessageKind::kResponses) {
     KOLO_ASSIGN(auto responses, decode_responses(told));
@@ -450,16 +386,6 @@ Status Controller::expire(Clock::time_point now) {
   for (const std::string& line : coordinator_.stalled(now, stall)) log_.warning("{}", line);
   coordinator_.expire(now, timeout);
   return {};
-}
-
-Status Controller::check_plan(Clock::time_point now) const {
-  const auto since = plan_.leaving_since();
-  if (!since || now - *since < std::chrono::seconds(config_.operation_timeout_s)) return {};
-  return KOLO_ERROR(kTimeout,
-                    "rank {}: rank {}{} has not left a locked plan within {} s "
-                    "(KOLO_OPERATION_TIMEOUT); it is stuck or unreachable",
-                    communicator_.world().rank(), fmt::join(plan_.others_in_it(), ", "),
-                    communicator_.suffix(), config_.operation_timeout_s);
 }
 
 Status Controller::check_coordinator(Clock::time_point now, bool is_busy) {

@@ -63,8 +63,8 @@ class Controller final : private ControlRelay::Receiver {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  /// The control segments of all ranks, by rank, if they map each other's windows.
-  void open(std::vector<ControlSegment*> segments);
+  /// LockedPlan::open().
+  void open(PlanNeighbours neighbours);
 
   /// Takes over an entry, which waits for announce(). The shape of a join is the number of in-order
   /// calls that this rank has made.
@@ -81,7 +81,10 @@ class Controller final : private ControlRelay::Receiver {
 
   /// Takes what all ranks are ready for by a locked plan, and ends a plan that does not hold.
   /// Returns whether there was anything.
-  bool follow_plan(Clock::time_point now);
+  Result<bool> follow_plan(Clock::time_point now);
+  /// Before this rank shuts down: ends a plan in which others need this rank. Call it until it
+  /// returns false.
+  Result<bool> leave_plan(Clock::time_point now);
   /// Rank 0: tells all ranks what all are ready for. Returns whether there was anything.
   Result<bool> decide();
   /// A rank between: passes on what the ranks below it are ready for. Returns as decide().
@@ -127,7 +130,7 @@ class Controller final : private ControlRelay::Receiver {
   /// The slot of an entry that a bit can announce.
   std::optional<std::uint32_t> slot_of(const Entry& entry) const;
   /// announce() while a plan is on.
-  bool announce_by_plan(Clock::time_point now, bool flush);
+  Result<bool> announce_by_plan(Clock::time_point now, bool flush);
   bool settle_plan();
   /// Rank 0: all ranks have agreed on these slots, which were the last list.
   Status note_steps(const SlotSet& slots);
@@ -140,6 +143,7 @@ class Controller final : private ControlRelay::Receiver {
   Status check_coordinator(Clock::time_point now, bool is_busy);
   Status take_ready(Places ranks, const SlotsBySteps& slots, Clock::time_point now) override;
   Status take_request(const Request& request, Clock::time_point now) override;
+  bool takes_told() override;
   Result<bool> take_told(MessageKind kind, std::span<const std::byte> told) override;
   void set_joined(std::optional<JoinedRank> joined);
   Status take_ready(Places ranks, std::uint32_t slot, std::uint64_t step, Clock::time_point now);

@@ -1,8 +1,10 @@
-// LockedPlan: how the ranks of a host agree on steps that repeat, without messages. Rank 0 tells
-// all ranks to lock a plan: the lists of the last step, in order. From then on each rank counts in
-// its control segment the lists of the plan for which it is ready, step after step. A list is
-// agreed on as soon as all ranks have counted it. Every rank then takes it as if rank 0 had told
-// it.
+// LockedPlan: how ranks agree on steps that repeat, without rank 0. Rank 0 tells all ranks to lock
+// a plan: the lists of the last step, in order. From then on each rank counts in its control
+// segment the lists of the plan for which it is ready, step after step. A list is agreed on as soon
+// as all ranks have counted it. Every rank then takes it as if rank 0 had told it.
+//
+// Ranks of a host read each other's counts, without messages. The leaders of hosts exchange what
+// their hosts have counted (CountDissemination), and publish what they hear beside their counts.
 //
 // A rank leaves the plan when it has a call that the plan lacks, or when a list stays incomplete.
 // It marks its count as its last one. Ranks that see a last count make theirs the last, too. Once
@@ -15,7 +17,8 @@
 #pragma once
 
 #include "runtime/communicator/control_plane.h"
-#include "runtime/memory/control_segment.h"
+#include "runtime/memory/plan_neighbours.h"
+#include "runtime/negotiation/count_dissemination.h"
 #include "runtime/negotiation/slot_set.h"
 
 #include <chrono>
@@ -32,11 +35,13 @@ class LockedPlan {
   using Clock = std::chrono::steady_clock;
 
   LockedPlan(const Communicator& communicator, ControlPlane& control_plane)
-      : communicator_(communicator), control_plane_(control_plane) {}
+      : communicator_(communicator),
+        control_plane_(control_plane),
+        dissemination_(communicator, control_plane) {}
 
-  /// The control segments of the set's ranks, by rank. Without them no plan is locked.
-  void open(std::vector<ControlSegment*> segments) { segments_ = std::move(segments); }
-  bool can_lock() const { return segments_.size() > 1 && !is_on(); }
+  /// Before, no plan is locked.
+  void open(PlanNeighbours neighbours);
+  bool can_lock() const { return communicator_.size() > 1 && !lines_.empty() && !is_on(); }
   bool is_on() const { return state_ != State::kOff; }
   bool is_locked() const { return state_ == State::kLocked; }
 
@@ -57,6 +62,14 @@ class LockedPlan {
   bool should_leave(Clock::time_point now) const;
   /// When should_leave() may say so with no other rank's doing; nothing if never.
   std::optional<Clock::time_point> due() const;
+  /// On a leader: tells others what its node has counted, if they do not know.
+  Status pass_on();
+  /// Handles a message of another leader. kInternal if it is malformed or unexpected.
+  Status hear(int peer, std::span<const std::byte> payload);
+  /// Whether other nodes hear of this rank's node from this rank.
+  bool leads() const { return dissemination_.leads(); }
+  /// Messages that this rank has sent to other nodes.
+  std::uint64_t messages() const { return dissemination_.messages(); }
   /// The next list that all ranks have agreed on, until take(); null if there is none.
   const SlotSet* next();
   void take();
@@ -75,8 +88,8 @@ class LockedPlan {
 
   /// Since when this rank is leaving.
   std::optional<Clock::time_point> leaving_since() const;
-  /// The ranks of the world whose counts are not last.
-  std::vector<int> others_in_it() const;
+  /// "rank 3, 5": whose counts are not last, in the world.
+  std::string others_in_it() const;
 
  private:
   enum class State : std::uint8_t { kOff, kLocked, kLeaving };
@@ -95,30 +108,29 @@ class LockedPlan {
     std::uint32_t lists = 0;
     std::size_t next = 0;
   };
-  /// What a rank has published for this plan.
-  struct Published {
-    std::uint32_t lists = 0;
-    bool is_last = false;
-  };
+  using Word = std::atomic<std::uint64_t>;
 
-  /// Ranks are fewer than 2^31 lists apart.
-  static bool reaches(std::uint32_t count, std::uint32_t other) {
-    return static_cast<std::int32_t>(count - other) >= 0;
-  }
-  std::size_t own() const { return static_cast<std::size_t>(communicator_.rank()); }
   std::uint64_t stamp() const;
-  std::optional<Published> published_by(std::size_t rank) const;
-  /// Whether the rank has counted so many lists.
-  bool has_counted(std::size_t rank, std::uint32_t lists) const;
-  bool has_left(std::size_t rank) const;
+  /// What the word says of this plan: nobody has counted anything, if it is of another plan.
+  PlanCount read(const Word& word) const;
+  void write(Word& word, const PlanCount& count) const;
+  /// What this node's ranks have counted.
+  PlanCount counted_here() const;
   bool any_left() const;
   void advance(Count& count) const;
   /// `before`: what this rank had counted.
   void publish(std::uint32_t before);
+  void publish_elsewhere();
+  void wake_others(std::uint32_t before, bool is_leaving);
 
   const Communicator& communicator_;
   ControlPlane& control_plane_;
-  std::vector<ControlSegment*> segments_;
+  CountDissemination dissemination_;
+  PlanLine by_itself_;
+  std::vector<int> ranks_;          ///< this node's; the first is its leader
+  std::vector<PlanLine*> lines_;    ///< theirs
+  std::vector<const Word*> words_;  ///< their counts, and then that of all other nodes, if any
+  std::size_t own_ = 0;             ///< index of this rank's line
   State state_ = State::kOff;
   std::uint32_t epoch_ = 0;  ///< number of plans so far
   std::vector<List> lists_;
@@ -126,7 +138,7 @@ class LockedPlan {
   Count ready_;                ///< lists counted here
   Count agreed_;               ///< lists taken
   std::uint64_t steps_ = 0;
-  std::size_t seen_ = 0;          ///< ranks below this have counted the next list
+  std::size_t seen_ = 0;          ///< words below this have counted the next list
   std::size_t calls_ = 0;         ///< that wait for agreement
   std::size_t in_part_ = 0;       ///< those of them in lists that are not counted
   bool is_waited_for_ = false;    ///< by a caller that may have submitted one of these

@@ -155,6 +155,7 @@ nlohmann::json to_json(const Machine& machine, const Profile& profile,
   const double step = profile.compute_us + time->exposed_us;
   json["operations"] = time->operations;
   json["agreement_us"] = agreement_us(machine);
+  json["negotiation_us"] = negotiation_us(machine);
   json["communication_us"] = time->communication_us;
   json["exposed_us"] = time->exposed_us;
   json["step_us"] = step;

@@ -50,8 +50,9 @@ exact. Many ranks may then need a size at which all messages are equally long:
 
 --step takes the step of median length: when which gradients became ready, and
 how long the rank computed. They are fused by kolo's rules and all-reduced one
-operation after the other, each after an agreement of all ranks. exposed: what
-of that comes after the last gradient. efficiency: compute / (compute + exposed).
+operation after the other, each after an agreement of all hosts by a locked plan
+(without one: negotiation_us). exposed: what of that comes after the last
+gradient. efficiency: compute / (compute + exposed).
 
 --start-up plays from the launcher's start until init() has returned on all
 ranks, part by part as init() logs them (KOLO_LOG_LEVEL=info). Every part ends
@@ -62,8 +63,8 @@ The output of --json is one object: machine, and rows[]: hosts, ranks,
 collective, algorithm, size, played (B), time_us, busbw_GBps, of_best, price_us
 (null: none), chosen, best, steps, symmetry; or error instead of what follows
 size. With --step: profile (gradients, bytes, compute_us), and rows[]: hosts,
-ranks, operations, agreement_us, communication_us, exposed_us, step_us,
-efficiency; or error. With --start-up: rows[]: hosts, ranks, total_us, and
+ranks, operations, agreement_us, negotiation_us, communication_us, exposed_us,
+step_us, efficiency; or error. With --start-up: rows[]: hosts, ranks, total_us, and
 parts[]: name, us, store_us, sent (B).
 
 exit status: 0; 1 where something could not be played; 2 after wrong options.)";

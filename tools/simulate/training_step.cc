@@ -1,6 +1,7 @@
 #include "tools/simulate/training_step.h"
 
 #include "runtime/fusion/fusion_plan.h"
+#include "runtime/negotiation/count_dissemination.h"
 #include "tools/perf/problem.h"
 #include "tools/simulate/collective.h"
 
@@ -158,6 +159,14 @@ Result<Profile> read_profile(const std::string& path) {
 }
 
 double agreement_us(const Machine& machine) {
+  const Link& link = machine.across;
+  double us = 0;
+  for (const std::vector<int>& round : dissemination_rounds(machine.hosts))
+    us += link.latency_us + static_cast<double>(round.size() + 1) * link.overhead_us;
+  return us;
+}
+
+double negotiation_us(const Machine& machine) {
   const auto degree = static_cast<int>(Config().control_degree);
   const Link& link = machine.hosts > 1 ? machine.across : machine.inside;
   double us = 0;

@@ -40,8 +40,11 @@ struct StepTime {
 /// Errors: those of time_of() a collective.
 Result<StepTime> time_of(const Machine& machine, const Profile& profile);
 
-/// How long the ranks take to agree on what is ready: up and down the tree of the control plane, by
-/// the default of KOLO_CONTROL_DEGREE.
+/// How long ranks take to agree on what is ready, by a locked plan: between hosts. Inside a host
+/// they read flags, which is not counted.
 double agreement_us(const Machine& machine);
+/// agreement_us() without a plan: up and down the tree of the control plane, by the default of
+/// KOLO_CONTROL_DEGREE.
+double negotiation_us(const Machine& machine);
 
 }  // namespace kolo::simulate

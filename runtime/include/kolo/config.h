@@ -128,8 +128,8 @@ struct KOLO_API Config {
   /// KOLO_CACHE_CAPACITY, names, 0 to 1048576. World. Size of the response cache: tensor names
   /// whose negotiation is remembered. 0: no cache.
   std::int64_t cache_capacity = 4096;
-  /// KOLO_PLAN_LOCK, steps, 0 to 1024. World. After so many equal steps the ranks of one host agree
-  /// on later ones without messages, as long as these stay equal. 0: never.
+  /// KOLO_PLAN_LOCK, steps, 0 to 1024. World. After so many equal steps ranks agree on later ones
+  /// without rank 0, and inside a host without messages, as long as these stay equal. 0: never.
   std::int64_t plan_lock = 3;
   /// KOLO_CONTROL_DEGREE, ranks, 1 to 1048576. World. To how many ranks a rank passes agreements
   /// on. Up to one rank more than that, all ranks talk to rank 0 directly; above, through a tree.

@@ -1,6 +1,8 @@
-// Steps that repeat: the ranks of a host agree on them without messages, until something differs.
+// Steps that repeat: ranks agree on them without rank 0, until something differs. On one host, on
+// two, and each on a host of its own.
 #include "tests/support/rows.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,15 +73,29 @@ class Trainer {
   std::uint64_t step_ = 0;
 };
 
-void run(const std::function<void(int rank, Trainer& trainer)>& body) {
-  run_local_world(
-      kRanks,
-      [&](int rank, Runtime& runtime) {
-        Trainer trainer(runtime);
-        body(rank, trainer);
-      },
-      options());
-}
+class LockedPlanOn : public testing::TestWithParam<std::vector<int>> {
+ protected:
+  static LocalWorldOptions options() {
+    LocalWorldOptions options = locked_plan_test::options();
+    options.hosts = GetParam();
+    return options;
+  }
+  static void run(const std::function<void(int rank, Trainer& trainer)>& body) {
+    run_local_world(
+        kRanks,
+        [&](int rank, Runtime& runtime) {
+          Trainer trainer(runtime);
+          body(rank, trainer);
+        },
+        options());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Hosts, LockedPlanOn,
+                         testing::Values(std::vector{0, 0, 0}, std::vector{0, 0, 1},
+                                         std::vector{0, 1, 0}, std::vector{0, 1, 2}),
+                         [](const auto& hosts) {
+                           return fmt::format("{}", fmt::join(hosts.param, "_"));
+                         });
 
 TEST(LockedPlan, NeedsNoMessages) {
   std::barrier turn(kRanks);
@@ -104,7 +120,7 @@ TEST(LockedPlan, NeedsNoMessages) {
       options());
 }
 
-TEST(LockedPlan, EndsForATensorThatItLacks) {
+TEST_P(LockedPlanOn, EndsForATensorThatItLacks) {
   run([](int rank, Trainer& trainer) {
     for (int round = 0; round < 5; ++round) {
       trainer.train_by_plan();
@@ -122,7 +138,7 @@ TEST(LockedPlan, EndsForATensorThatItLacks) {
   });
 }
 
-TEST(LockedPlan, EndsForAnotherShapeWhichFailsOnAllRanks) {
+TEST_P(LockedPlanOn, EndsForAnotherShapeWhichFailsOnAllRanks) {
   run([](int rank, Trainer& trainer) {
     for (int odd = 0; odd < kRanks; ++odd) {
       trainer.train_by_plan();
@@ -142,7 +158,7 @@ TEST(LockedPlan, EndsForAnotherShapeWhichFailsOnAllRanks) {
   });
 }
 
-TEST(LockedPlan, EndsForACallerThatWaitsBeforeItGoesOn) {
+TEST_P(LockedPlanOn, EndsForACallerThatWaitsBeforeItGoesOn) {
   run([](int rank, Trainer& trainer) {
     for (int round = 0; round < 3; ++round) {
       trainer.train_by_plan();
@@ -161,7 +177,7 @@ TEST(LockedPlan, EndsForACallerThatWaitsBeforeItGoesOn) {
   });
 }
 
-TEST(LockedPlan, EndsForARankAtAnotherStep) {
+TEST_P(LockedPlanOn, EndsForARankAtAnotherStep) {
   run([](int rank, Trainer& trainer) {
     for (int odd = 0; odd < kRanks; ++odd) {
       trainer.train_by_plan();
@@ -178,7 +194,7 @@ TEST(LockedPlan, EndsForARankAtAnotherStep) {
   });
 }
 
-TEST(LockedPlan, EndsForAJoin) {
+TEST_P(LockedPlanOn, EndsForAJoin) {
   run([](int rank, Trainer& trainer) {
     for (int early = 0; early < kRanks; ++early) {
       trainer.train_by_plan();
@@ -190,7 +206,7 @@ TEST(LockedPlan, EndsForAJoin) {
   });
 }
 
-TEST(LockedPlan, EndsForARankThatLeaves) {
+TEST_P(LockedPlanOn, EndsForARankThatLeaves) {
   run([](int rank, Trainer& trainer) {
     trainer.train_by_plan();
     if (rank == 1) return;
@@ -203,7 +219,32 @@ TEST(LockedPlan, EndsForARankThatLeaves) {
   });
 }
 
-TEST(LockedPlan, OfAProcessSetEndsAlone) {
+TEST_P(LockedPlanOn, EndsForCallsBySomeRanksAfterTheOthersHaveLeft) {
+  for (int first = 1; first < kRanks; ++first) {  // rank 0 decides
+    std::atomic<bool> has_left = false;
+    run_local_world(
+        kRanks,
+        [&](int rank, Runtime& runtime) {
+          Trainer trainer(runtime);
+          trainer.train_by_plan();
+          if (rank == first) {
+            ASSERT_TRUE(runtime.shut_down());
+            has_left = true;
+            has_left.notify_all();
+            return;
+          }
+          has_left.wait(false);
+          Submission add;
+          add.signature = {.kind = OperationKind::kAddProcessSet, .root = kByItsRanks};
+          for (int member = 0; member < kRanks; ++member)
+            if (member != first) add.signature.shape.push_back(member);
+          ASSERT_DONE(submit(runtime, std::move(add)));
+        },
+        options());
+  }
+}
+
+TEST_P(LockedPlanOn, OfAProcessSetEndsAlone) {
   auto with_set = options();
   with_set.process_sets = {{0, 2}};
   run_local_world(

@@ -90,6 +90,14 @@ TEST(Controllers, TakeNoMessagesOnceTheStepsOfAHostRepeat) {
   }
 }
 
+TEST(Controllers, TellOnlyOtherHostsOnceTheStepsOfHostsRepeat) {
+  // Each host tells three others what it has, and four hosts tell what they have together.
+  const Messages messages = of_an_agreement(hosts_of(64, 4), 16, /*plan_lock=*/3);
+  EXPECT_EQ(messages.to_rank_0, 6U);
+  EXPECT_EQ(messages.from_rank_0, 6U);
+  EXPECT_EQ(messages.most_of_others, 6U);
+}
+
 // --- Three ranks in a row.
 
 constexpr int kLast = 2;
@@ -190,11 +198,12 @@ TEST_F(Chain, WaitsForNobodyWhereARankHasJoined) {
 /// Trains for some epochs, with different numbers of steps, and joins after each.
 class Program {
  public:
-  /// `plans`: on one host, where most steps repeat and plans are locked.
+  /// `plans`: most steps repeat, and plans are locked.
   Program(std::uint64_t seed, bool plans) : plans_(plans), dice_(seed) {
     const int ranks = number(2, 12);
     std::vector<int> hosts;
-    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(plans ? 0 : number(0, 3));
+    const int last_host = plans ? number(0, 9) : 3;
+    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(number(0, last_host));
     members_ = std::make_unique<Members>(hosts, number(1, 3), plans ? number(1, 2) : 0);
     ranks_.resize(static_cast<std::size_t>(ranks));
     for (int epoch = 0; epoch < kEpochs; ++epoch) {

@@ -1,5 +1,5 @@
-// A locked plan of three ranks: who wakes whom, and that all leave it together. Random programs of
-// controllers_test and tests of whole runtimes cover the rest.
+// A locked plan of three ranks: who wakes whom, and that all leave it together and in one order.
+// Random programs of controllers_test and tests of whole runtimes cover the rest.
 #include "tests/runtime/negotiation/members.h"
 
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 namespace kolo::test::locked_plan_test {
 namespace {
 
-/// Three ranks of a host, which have locked a plan of one tensor.
-class LockedMembers : public testing::Test {
+/// Three ranks, which have locked a plan of one tensor.
+class Locked : public testing::Test {
  protected:
-  LockedMembers() {
+  explicit Locked(const std::vector<int>& hosts) : members_(hosts, 16, /*plan_lock=*/1) {
     for (; members_.controller(2).counters().planned == 0; members_.settle())
       for (const int rank : {0, 1, 2}) submit(rank);
     for (const int rank : {0, 1, 2}) take(rank);
@@ -32,7 +32,29 @@ class LockedMembers : public testing::Test {
     return last;
   }
 
-  Members members_{{0, 0, 0}, 16, /*plan_lock=*/1};
+  Members members_;
+};
+
+class LockedMembers : public Locked {
+ protected:
+  LockedMembers() : Locked({0, 0, 0}) {}
+};
+
+class LockedHosts : public Locked {
+ protected:
+  LockedHosts() : Locked({0, 0, 1}) {}
+};
+
+class LockedByThemselves : public Locked {
+ protected:
+  LockedByThemselves() : Locked({0, 1, 2}) {}
+  void deliver_all(std::pair<int, int> link) {
+    while (members_.links().contains(link)) members_.deliver(link);
+  }
+  void deliver_to_0_and_1() {
+    for (const int other : {0, 1, 2})
+      for (const int rank : {0, 1}) deliver_all({other, rank});
+  }
 };
 
 TEST_F(LockedMembers, WakeThoseWhoSleepOnceTheLastOneIsReady) {
@@ -59,6 +81,55 @@ TEST_F(LockedMembers, AllLeaveWithTheFirstThatDoes) {
     ASSERT_TRUE(response->error.has_value());
     EXPECT_EQ(response->error->code, ErrorCode::kMismatch);
   }
+}
+
+TEST_F(LockedHosts, WakeTheLeaderWhoTellsTheOtherHost) {
+  submit(0);
+  EXPECT_TRUE(members_.controller(0).fall_asleep());
+  EXPECT_TRUE(members_.links().empty()) << "its host is not ready";
+  submit(1);
+  EXPECT_TRUE(members_.links().contains({1, 0}));
+  EXPECT_FALSE(members_.controller(0).fall_asleep()) << "it has to tell";
+  members_.controller(0).wake_up();
+  EXPECT_TRUE(members_.controller(1).fall_asleep());
+  members_.settle();
+  EXPECT_EQ(take(2), nullptr);
+  submit(2);
+  ASSERT_TRUE(members_.links().contains({2, 0}));
+  members_.deliver({2, 0});
+  EXPECT_TRUE(members_.links().contains({0, 1})) << "it wakes its host";
+}
+
+TEST_F(LockedByThemselves, TakeWhatRankZeroTellsAfterTheListsOfThePlan) {
+  for (const int rank : {0, 1, 2}) submit(rank);
+  deliver_to_0_and_1();
+  // Ranks 0 and 1 leave the plan for a call of their own. Rank 2 hears of it from rank 0 alone.
+  const Signature set{.kind = OperationKind::kAddProcessSet, .root = kByItsRanks, .shape = {0, 1}};
+  for (const int rank : {0, 1}) {
+    members_.go_on(rank, kEarly);
+    ASSERT_EQ(take(rank)->name, "t");
+    members_.submit(rank, "set", set);
+    members_.announce(rank);
+  }
+  deliver_all({0, 2});
+  members_.go_on(2, kEarly);
+  deliver_to_0_and_1();
+  for (const int rank : {0, 1}) {
+    members_.go_on(rank, kEarly);
+    members_.announce(rank);
+  }
+  deliver_all({1, 0});
+  members_.go_on(0, kEarly);
+  ASSERT_EQ(take(0)->name, "set");
+  deliver_all({0, 2});
+  members_.go_on(2, kEarly);
+  EXPECT_EQ(take(2), nullptr) << "rank 1 may have more lists in common with it";
+  members_.settle();
+  std::vector<Agreed> agreed;
+  ASSERT_TRUE(members_.controller(2).take_agreed(agreed));
+  EXPECT_EQ(agreed.front().response->name, "t");
+  ASSERT_TRUE(members_.controller(2).take_agreed(agreed));
+  EXPECT_EQ(agreed.front().response->name, "set");
 }
 
 }  // namespace

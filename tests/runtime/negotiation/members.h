@@ -45,7 +45,7 @@ struct Member {
   Communicator communicator;
   ControlPlane control_plane;
   Controller controller;
-  ControlSegment segment;
+  PlanLine line;
   std::uint64_t received = 0;
 
   Member(int rank, const std::vector<RankInfo>& infos, const Config& config, const Log& log,
@@ -58,19 +58,24 @@ struct Member {
 
 class Members {
  public:
-  /// `plan_lock`: as KOLO_PLAN_LOCK, for ranks that all map each other's windows.
-  Members(const std::vector<int>& hosts, int degree, int plan_lock = 0) {
+  /// `plan_lock`: as KOLO_PLAN_LOCK. `nodes`: by rank, which map each other's windows.
+  Members(const std::vector<int>& hosts, int degree, int plan_lock, const std::vector<int>& nodes) {
     config_.control_degree = degree;
     config_.plan_lock = plan_lock;
     std::vector<RankInfo> infos(hosts.size());
     for (std::size_t i = 0; i < hosts.size(); ++i) infos[i].host_id = std::to_string(hosts[i]);
     for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank)
       all_.push_back(std::make_unique<Member>(rank, infos, config_, log_, links_));
-    if (plan_lock == 0) return;
-    std::vector<ControlSegment*> segments;
-    for (const auto& member : all_) segments.push_back(&member->segment);
-    for (const auto& member : all_) member->controller.open(segments);
+    const HostLayout layout(nodes);
+    for (int rank = 0; rank < size(); ++rank) {
+      PlanNeighbours neighbours{layout, {}};
+      for (const int neighbour : layout.members(layout.host_of(rank)))
+        neighbours.lines.push_back(&at(neighbour).line);
+      controller(rank).open(std::move(neighbours));
+    }
   }
+  Members(const std::vector<int>& hosts, int degree, int plan_lock = 0)
+      : Members(hosts, degree, plan_lock, hosts) {}
 
   int size() const { return static_cast<int>(all_.size()); }
   Member& at(int rank) { return *all_[static_cast<std::size_t>(rank)]; }
@@ -103,13 +108,13 @@ class Members {
   }
   /// Whether the rank had something to pass on or to decide.
   bool go_on(int rank, Controller::Clock::time_point now) {
-    const bool has_followed = controller(rank).follow_plan(now);
+    const bool has_followed = expect(controller(rank).follow_plan(now));
     return expect(rank == 0 ? controller(0).decide() : controller(rank).pass_on(now)) ||
            has_followed;
   }
   /// Delivers all there is, rank 0 deciding last.
   void settle() {
-    for (bool moved = true; moved;) {
+    for (bool moved = true; moved || !links_.empty();) {
       moved = !links_.empty();
       while (!links_.empty()) deliver(links_.begin()->first);
       for (int rank = 1; rank < size(); ++rank) moved |= go_on(rank, kEarly);

@@ -89,11 +89,13 @@ TEST(TrainingStep, FusesWhatIsReadyTogether) {
 }
 
 TEST(TrainingStep, AgreementsGrowWithTheLogarithmOfTheRanks) {
-  const auto us = [](int hosts) { return agreement_us({.hosts = hosts}); };
+  const auto us = [](int hosts) { return negotiation_us({.hosts = hosts}); };
   EXPECT_DOUBLE_EQ(us(2), 2 * (4 + 2 * 0.5));
   EXPECT_GT(us(256), us(16));
   EXPECT_LT(us(256), 3 * us(16));
   EXPECT_LT(us(32768), 100);
+  for (const int hosts : {2, 17, 256, 32768})
+    EXPECT_LT(agreement_us({.hosts = hosts}), 0.7 * us(hosts)) << "one way, not up and down";
 }
 
 }  // namespace
