@@ -244,6 +244,37 @@ TEST_P(LockedPlanOn, EndsForCallsBySomeRanksAfterTheOthersHaveLeft) {
   }
 }
 
+TEST_P(LockedPlanOn, IsFollowedWhileACallerWaitsInAnInOrderCall) {
+  auto with_set = options();
+  with_set.process_sets = {{0, 1}};
+  run_local_world(
+      kRanks,
+      [](int rank, Runtime& runtime) {
+        Trainer trainer(runtime);
+        trainer.train_by_plan();
+        for (int i = 0; i < 20; ++i) {
+          ++trainer.step_;
+          std::vector<std::vector<float>> tensors(3, std::vector<float>(5, 1.0F));
+          std::vector<std::shared_ptr<Work>> works;
+          for (std::size_t t = 0; t < tensors.size(); ++t)
+            works.push_back(trainer.call("t" + std::to_string(t), tensors[t]));
+          // Rank 1 comes to the call once it has the sums, which need rank 0.
+          float one = 1.0F;
+          const auto call_in_order = [&] {
+            auto* const value = reinterpret_cast<std::byte*>(&one);
+            const Status status = runtime.call_ordered(
+                {.input = value, .output = value, .count = 1, .process_set = 1});
+            ASSERT_TRUE(status.ok()) << status.error().message;
+          };
+          if (rank == 0) call_in_order();
+          for (const auto& work : works) ASSERT_DONE(work);
+          if (rank == 1) call_in_order();
+          EXPECT_EQ(one, rank == 2 ? 1.0F : 2.0F);
+        }
+      },
+      with_set);
+}
+
 TEST_P(LockedPlanOn, OfAProcessSetEndsAlone) {
   auto with_set = options();
   with_set.process_sets = {{0, 2}};
