@@ -24,6 +24,6 @@ def _end(process: int) -> None:
     error = getattr(sys, "last_value", None)
     is_own = error is not None and not isinstance(error, KoloError) and extension.is_initialized()
     if is_own and not extension.membership()[0]:  # an elastic job goes on without this rank
-        extension.abort(f"its program ended by {type(error).__name__}: {error}")
+        extension.abort(f"its program ended by {type(error).__name__}: {error}".removesuffix(": "))
     extension.shutdown()
     extension.wait_for_futures()
