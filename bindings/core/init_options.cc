@@ -63,6 +63,8 @@ std::string KeyValueStore::set_once(const std::string& key, const std::string&) 
   throw std::logic_error("the store has no set_once(), which '" + key + "' needs");
 }
 
+bool KeyValueStore::is_served_here() const { return false; }
+
 Status check_options(const InitOptions& options) {
   if (options.timeout && options.timeout->count() < 1) {
     return KOLO_ERROR(kInvalidArgument, "InitOptions::timeout is {} s: expected at least 1",

@@ -30,7 +30,9 @@ inline constexpr std::size_t kReplyLimit = std::size_t{1} << 30;
 /// How a rank introduces itself.
 struct Member {
   int rank = 0;
-  int size = 0;     ///< the number of ranks that it expects
+  /// The number of ranks that it expects. 0: this is the rank's launcher on another node, and the
+  /// rank has ended with exit status 0. See StoreMeetings::note_gone().
+  int size = 0;
   std::string who;  ///< "pid 12 on node1", for people
   /// The launcher's name for the job ("SLURM_JOB_ID=17"), which tells two jobs at one address
   /// apart. Empty if not known, and if there is a secret, which tells jobs apart, too.

@@ -226,6 +226,12 @@ void TcpStoreServer::on_hello(Connection& connection, const Fields& hello) {
     connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
     return;
   }
+  if (member->size == 0) {
+    meetings_.note_gone(member->rank);
+    connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
+    connection.closing = true;
+    return;
+  }
   // The rank tries again, but this server ends with its meeting. The next server will hear it.
   connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(member->rank);
   if (connection.closed) return;

@@ -160,6 +160,7 @@ class Runtime {
   /// The failure that aborted this rank, if any; an orderly shutdown is not a failure.
   bool failed() const { return !failure().ok(); }
   Status failure() const;
+  const Log& log() const { return log_; }
   /// FlightRecorder::path().
   const std::string& recording() const { return flight_recorder_.path(); }
   /// No call of the world works any more: it has failed, or its process set was aborted.

@@ -234,6 +234,12 @@ Result<int> run_job(Options options) {
   const auto tell_others = [&](int rank, int exit_code) {
     if (!plan.serves && !elastic && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
   };
+  GoneRanks gone(plan);
+  if (!plan.serves && !elastic) {
+    options.job.on_gone = [&](int rank) {
+      if (!until_met.expired()) gone.tell(rank);
+    };
+  }
   // Called before the other ranks are ended. Otherwise the store would name one of them, which
   // still waits there, as the first that failed.
   options.job.on_first_failure = tell_others;

@@ -31,6 +31,9 @@ class KOLO_API KeyValueStore {
   /// the key has then. Elastic jobs need it: the store then decides who is in a world. Default:
   /// throws, and the loss of a rank ends the job.
   virtual std::string set_once(const std::string& key, const std::string& value);
+  /// Whether this process serves the store, which so ends with it. An elastic job then warns at its
+  /// start that it does not survive this process. Default: false.
+  virtual bool is_served_here() const;
 };
 
 }  // namespace kolo

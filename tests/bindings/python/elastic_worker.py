@@ -9,7 +9,7 @@ import kolo.torch as hvd
 import torch
 from kolo.torch.elastic import job
 
-PROCESS = os.environ["KOLO_PROCESS"]
+PROCESS = os.environ.get("KOLO_PROCESS", os.environ.get("RANK"))
 SAMPLES, BATCH, EPOCHS_AFTER = 90, 4, 1
 COMMIT_EVERY = 3
 STEP = 0.01  # seconds of a step, so that a new process has a core to start on
@@ -149,5 +149,7 @@ def lose_again_and_again(state):
         say(f"gave up after {calls}")
 
 
+if "KOLO_PROCESS" not in os.environ:  # no kolo-run
+    torch.distributed.init_process_group("kolo")
 hvd.init()
 {"training": training, "counting": counting}[sys.argv[1]]()

@@ -112,6 +112,7 @@ def check_misuse_is_named():
     raises(ValueError, lambda: make(groups=[["first.weight"]]), "groups")
     optimizer = make(named_parameters=net.named_parameters())
     raises(ValueError, lambda: make(named_parameters=net.named_parameters()), "another DistributedOptimizer")
+    raises(ValueError, lambda: hvd.DistributedOptimizer(optimizer), "already")
     train(net, optimizer, 1)
     if hvd.size() > 1:
         uneven = nn.Linear(2 + hvd.rank(), 1)

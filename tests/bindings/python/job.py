@@ -72,9 +72,9 @@ class Job:
                 pass
 
 
-def by_hand(command, size, **more):
+def by_hand(command, size, port=None, **more):
     """A job of processes with RANK and WORLD_SIZE, and an address of their own."""
-    port = str(free_port())
+    port = str(port or free_port())
     return Job([command] * size, each=lambda rank: {
         "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port}, **more)

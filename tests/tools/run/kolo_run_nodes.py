@@ -82,20 +82,23 @@ class Node(unittest.TestCase):
             self.assertRegex(errors, rf"rank {rank} \(started by kolo-run on .*: exit status {code}\) ended while the "
                                      "ranks were meeting")
 
-    def test_a_rank_that_does_not_come_while_another_waits(self):
-        with tempfile.TemporaryDirectory() as folder:
-            script = f'test $RANK != 3 || {{ while [ ! -e {folder}/go ]; do sleep 0.1; done; exit 5; }}; exec "$0"'
-            node_0, node_1 = self.start_two_nodes([PROGRAMS["probe"]], ["sh", "-c", script, PROGRAMS["probe"]])
-            end = time.monotonic() + LIMIT
-            while self.visitors() < 3:
-                self.assertLess(time.monotonic(), end)
-                time.sleep(0.05)
-            pathlib.Path(folder, "go").touch()
-            self.assertEqual(node_1.wait(LIMIT), 5)
-            _, errors = node_0.communicate(timeout=20)
-            self.assertEqual(node_0.returncode, 3, errors)
-            self.assertRegex(errors, r"rank 3 \(started by kolo-run on .*: exit status 5\) ended while the ranks were")
-            self.assertNotIn("rank 2", errors)
+    def test_a_rank_that_does_not_come_while_others_wait(self):
+        probe = PROGRAMS["probe"]
+        for status, code, words in ((5, 5, r"rank 3 \(started by kolo-run on .*: exit status 5\) ended while the ranks were"),
+                                    (0, 3, "rank 3 ended with exit status 0 and did not come to meet the others")):
+            with tempfile.TemporaryDirectory() as folder:
+                script = f'test $RANK != 3 || {{ while [ ! -e {folder}/go ]; do sleep 0.1; done; exit {status}; }}; exec "$0"'
+                node_0, node_1 = self.start_two_nodes([probe], ["sh", "-c", script, probe])
+                end = time.monotonic() + LIMIT
+                while self.visitors() < 3:
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+                pathlib.Path(folder, "go").touch()
+                self.assertEqual(node_1.wait(20), code)  # KOLO_INIT_TIMEOUT is 60
+                _, errors = node_0.communicate(timeout=20)
+                self.assertEqual(node_0.returncode, 3, errors)
+                self.assertRegex(errors, words)
+                self.assertNotIn("rank 2", errors)
 
     def test_a_node_that_fails_after_the_meeting(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -169,6 +169,8 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Nam
             sparse, without ``compression``; with ``groups`` or ``Adasum`` they are an error on all ranks.
         process_set: the ranks whose gradients are reduced. On other ranks the optimizer is a plain one.
     """
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("the optimizer is a DistributedOptimizer already; use it as it is")
     named = _named(optimizer, named_parameters)
     together = _together(groups, num_groups)
     number = set_id(process_set)
