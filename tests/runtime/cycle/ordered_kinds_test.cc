@@ -303,6 +303,8 @@ TEST(OrderedCalls, WithoutMemoryWhereTheRootNeedsItAreRefused) {
           EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
           EXPECT_THAT(status.error().message, testing::HasSubstr("null pointer"));
         }
+        // Nobody leaves before the root has made its call.
+        EXPECT_FALSE(runtime.call_ordered({.kind = OperationKind::kBarrier}).ok());
       });
     }
   }
