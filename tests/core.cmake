@@ -168,7 +168,7 @@ kolo_add_test(cycle_tests LABELS inprocess TIMEOUT 180 SOURCES
   runtime/cycle/arena_fusion_test.cc
   runtime/cycle/arena_moves_test.cc
   runtime/cycle/arena_ordered_test.cc
-  runtime/cycle/broadcast_ahead_test.cc
+  runtime/cycle/one_way_ahead_test.cc
   runtime/cycle/cached_test.cc
   runtime/cycle/cycle_test.cc
   runtime/cycle/submission_modes_test.cc

@@ -107,6 +107,7 @@ if(KOLO_HAS_TORCH)
       bindings/c10d/refused_calls_test.cc)
     # Each ends its processes' communication, or that of a process set.
     foreach(test OutOfStep OneRankHasAnotherRoot OneRankRefusesAReduce OneRankRefusesSeveralAtOnce OneRankRefusesAReduceScatter
+        TheRootRefusesAGatherSingle
         AbortEndsOneGroup AbortOfTheGroupOfAllRanks ShrinkLeavesTheOthersAlone ShrinkThatAborts)
       add_test(NAME c10d_${test} COMMAND kolo-run -np 3 $<TARGET_FILE:c10d_tests>
         --gtest_also_run_disabled_tests --gtest_filter=*.DISABLED_${test})

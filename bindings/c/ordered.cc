@@ -70,6 +70,22 @@ kolo_status kolo_reducescatter_ordered(const void* input, void* output, int64_t 
                  });
 }
 
+kolo_status kolo_gather_ordered(const void* input, void* output, int64_t count, kolo_type type,
+                                int root, uint32_t set) {
+  return ordered("kolo_gather_ordered", OperationKind::kGather, type, KOLO_SUM, set,
+                 [&](auto element, auto, auto ranks) {
+                   kolo::gather_ordered(input, output, count, element, root, ranks);
+                 });
+}
+
+kolo_status kolo_scatter_ordered(const void* input, void* output, int64_t count, kolo_type type,
+                                 int root, uint32_t set) {
+  return ordered("kolo_scatter_ordered", OperationKind::kScatter, type, KOLO_SUM, set,
+                 [&](auto element, auto, auto ranks) {
+                   kolo::scatter_ordered(input, output, count, element, root, ranks);
+                 });
+}
+
 kolo_status kolo_barrier_ordered(uint32_t set) {
   return kolo::guard([&] { kolo::barrier_ordered(kolo::ProcessSet(set)); });
 }

@@ -254,7 +254,7 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
   const torch::NoGradGuard no_grad;
   constexpr const char* call = "gather_single";
   const bool is_root = options.rootRank == rank_;
-  const int root = checked(set(), {OperationKind::kGather}, [&] {
+  const int root = checked(set(), {OperationKind::kGather, in_order(input)}, [&] {
     check_types(input, {}, call);
     if (is_root) {
       check_types(output, {input}, call);
@@ -263,13 +263,20 @@ CallWork ProcessGroupKolo::gather_into_tensor(at::Tensor& output, at::Tensor& in
     }
     return world_rank(options.rootRank, call);
   });
+  const torch::Tensor own = input_of(input);
+  Started started{.device = input.device(), .title = "kolo:gather", .inputs = input};
+  if (is_root) started.results = {output};
+  if (own.is_cpu()) {
+    const Output into(is_root ? output : own);
+    started.works = {start_gather_on_host(set(), own, into.memory(), root, !options.asyncOp)};
+    started.finish = finishing(into);
+    return to_work(std::move(started), c10d::OpType::GATHER, options.timeout, options.asyncOp);
+  }
   Parts parts(std::vector<std::int64_t>(is_root ? ranks_.size() : 0, input.numel()),
               input.options());
-  parts.start(set(), OperationKind::kGather, input_of(input), root);
-  Started started{
-      .works = {parts.work()}, .device = input.device(), .title = "kolo:gather", .inputs = input};
+  parts.start(set(), OperationKind::kGather, own, root);
+  started.works = {parts.work()};
   if (is_root) {
-    started.results = {output};
     started.finish = [output, parts, ranks = ranks_] {
       for (std::size_t i = 0; i < ranks.size(); ++i) (void)parts.from(i, call, ranks);
       copy_to(output, parts.all());

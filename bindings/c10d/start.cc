@@ -233,6 +233,12 @@ std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor
                   into(output));
 }
 
+std::shared_ptr<Work> start_gather_on_host(const ProcessSet& set, const torch::Tensor& input,
+                                           const torch::Tensor& output, int root, bool will_wait) {
+  return start_on_host(set, {.kind = OperationKind::kGather, .root = root, .will_wait = will_wait},
+                       input, output, input.numel());
+}
+
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
                                            const torch::Tensor& output, ReduceOp op,
                                            bool will_wait) {

@@ -94,6 +94,9 @@ std::shared_ptr<Work> start_broadcast(const ProcessSet& set, const torch::Tensor
 /// The output holds the ranks' inputs end to end.
 std::shared_ptr<Work> start_allgather(const ProcessSet& set, const torch::Tensor& input,
                                       const torch::Tensor& output, bool will_wait);
+/// The root's output holds the ranks' inputs end to end; the other ranks' is ignored.
+std::shared_ptr<Work> start_gather_on_host(const ProcessSet& set, const torch::Tensor& input,
+                                           const torch::Tensor& output, int root, bool will_wait);
 /// The input holds a part for each rank, end to end.
 std::shared_ptr<Work> start_reduce_scatter(const ProcessSet& set, const torch::Tensor& input,
                                            const torch::Tensor& output, ReduceOp op,

@@ -73,6 +73,28 @@ void reducescatter_ordered(const void* input, void* output, std::int64_t count, 
                                          .process_set = number_of(set)});
 }
 
+void gather_ordered(const void* input, void* output, std::int64_t count, DataType type, int root,
+                    const ProcessSet& set) {
+  call_ordered("gather_ordered", {.kind = OperationKind::kGather,
+                                  .input = bytes(input),
+                                  .output = bytes(output),
+                                  .count = count,
+                                  .type = type,
+                                  .root = root,
+                                  .process_set = number_of(set)});
+}
+
+void scatter_ordered(const void* input, void* output, std::int64_t count, DataType type, int root,
+                     const ProcessSet& set) {
+  call_ordered("scatter_ordered", {.kind = OperationKind::kScatter,
+                                   .input = bytes(input),
+                                   .output = bytes(output),
+                                   .count = count,
+                                   .type = type,
+                                   .root = root,
+                                   .process_set = number_of(set)});
+}
+
 void barrier_ordered(const ProcessSet& set) {
   call_ordered("barrier_ordered", {.kind = OperationKind::kBarrier, .process_set = number_of(set)});
 }

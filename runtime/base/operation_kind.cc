@@ -11,17 +11,18 @@ struct Traits {
   bool is_row_wise = false;
   bool moves_data = false;
   bool is_ordered = false;
+  bool is_rooted = false;
 };
 
 // By value.
 constexpr auto kTraits = std::to_array<Traits>({
     {"allreduce", false, true, true},
-    {"broadcast", false, true, true},
+    {"broadcast", false, true, true, true},
     {"allgather", true, true, true},
     {"alltoall", true, true, true},
     {"reducescatter", false, true, true},
-    {"gather", true, true, false},
-    {"scatter", true, true, false},
+    {"gather", true, true, true, true},
+    {"scatter", true, true, true, true},
     {"barrier", false, false, true},
     {"join"},
     {"add_process_set"},
@@ -42,5 +43,6 @@ std::string_view to_string(OperationKind kind) { return traits_of(kind).name; }
 bool is_row_wise(OperationKind kind) { return traits_of(kind).is_row_wise; }
 bool moves_data(OperationKind kind) { return traits_of(kind).moves_data; }
 bool is_ordered_kind(OperationKind kind) { return traits_of(kind).is_ordered; }
+bool is_rooted(OperationKind kind) { return traits_of(kind).is_rooted; }
 
 }  // namespace kolo

@@ -31,5 +31,7 @@ bool is_row_wise(OperationKind kind);
 bool moves_data(OperationKind kind);
 /// Kinds that can be submitted in order, without negotiation.
 bool is_ordered_kind(OperationKind kind);
+/// Kinds whose data goes one way, from the root or to it.
+bool is_rooted(OperationKind kind);
 
 }  // namespace kolo

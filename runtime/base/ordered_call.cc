@@ -46,8 +46,9 @@ std::string to_text(std::uint64_t fingerprint) {
   text +=
       fmt::format(" of {} {}", fingerprint >> kCountShift & mask(kCountBits),
                   to_string(static_cast<DataType>(fingerprint >> kTypeShift & mask(kTypeBits))));
-  if (kind == OperationKind::kBroadcast)
-    text += fmt::format(" from rank {}", fingerprint >> kRootShift & mask(kRootBits));
+  if (is_rooted(kind))
+    text += fmt::format(" {} rank {}", kind == OperationKind::kGather ? "to" : "from",
+                        fingerprint >> kRootShift & mask(kRootBits));
   if (kind == OperationKind::kAllreduce || kind == OperationKind::kReduceScatter)
     text += fmt::format(" by {}",
                         to_string(static_cast<ReduceOp>(fingerprint >> kOpShift & mask(kOpBits))));

@@ -134,15 +134,21 @@ void CycleTrace::exchange_ended(const Communicator& communicator, const Exchange
                                 const Exchange& exchange) {
   if (recorder_.on()) recorder_.called(communicator.id(), request.sequence, exchange.fingerprint());
   if (!timeline_.has(exchange_begun_)) return;
-  const bool gathers = request.kind == OperationKind::kAllgather;
-  const auto parts = static_cast<std::uint64_t>(gathers ? communicator.size() : 1);
+  // As elements_of().
+  const bool is_root = request.root == communicator.rank();
+  const auto size = static_cast<std::uint64_t>(communicator.size());
+  std::uint64_t elements = request.count;
+  if (request.kind == OperationKind::kAllgather ||
+      (request.kind == OperationKind::kGather && is_root))
+    elements *= size;
+  if (request.kind == OperationKind::kScatter && !is_root) elements /= size;
   timeline_.record(OperationRecord{.kind = to_string(request.kind),
                                    .type = to_string(request.type),
                                    .mode = to_string(SubmissionMode::kInOrder),
                                    .sequence = request.sequence,
                                    .process_set = communicator.id(),
-                                   .elements = request.count * parts,
-                                   .bytes = request.bytes() * parts,
+                                   .elements = elements,
+                                   .bytes = elements * size_of(request.type),
                                    .blocking = true,
                                    .started = exchange_begun_,
                                    .ended = trace_now()},

@@ -98,10 +98,10 @@ void Group::plan_ordered(CycleContext& context, EntryPtr entry) {
                              operations_.take_sequence(SubmissionMode::kInOrder)};
   operation.participants = communicator_.size();
   operation.contributors = {operation.participants};
-  operation.meets_first = meets_first(entry->signature);
-  // All ranks make the same call, and in-order calls have even splits.
-  operation.layout = layout_of(entry->signature, shortened(entry->splits), communicator_);
+  const SplitTable splits = table_in_order(entry->signature.kind, entry->splits);
+  operation.layout = layout_of(entry->signature, splits, communicator_);
   operation.entries.push_back(std::move(entry));
+  operation.meets_first = meets_first(operation);
   operation.before = history_.bits();
   const std::uint64_t fingerprint = call_of(operation, communicator_);
   history_.add(fingerprint);
@@ -120,14 +120,14 @@ void Group::refuse(CycleContext& context, EntryPtr entry) {
   entry->work->complete(std::move(error), {});
 }
 
-bool Group::meets_first(const Signature& signature) {
-  if (signature.kind != OperationKind::kBroadcast) return false;
+bool Group::meets_first(const PlannedOperation& operation) {
+  const Signature& signature = operation.signature();
+  if (!is_rooted(signature.kind)) return false;
   // The control segments bound a rank to one call ahead.
-  const std::uint64_t bytes = signature.bytes();
-  if (!signature.on_device && exchange_.limits().take(OperationKind::kBroadcast, bytes))
-    return false;
-  bytes_ahead_ += bytes + thresholds::kWaitingMessage;
-  if (bytes_ahead_ <= thresholds::kBroadcastAhead) return false;
+  const Exchange::Request call = *exchange_of(operation, communicator_);
+  if (!signature.on_device && exchange_.limits().take(call.kind, call.bytes())) return false;
+  bytes_ahead_ += bytes_ahead(operation, communicator_);
+  if (bytes_ahead_ <= thresholds::kOneWayAhead) return false;
   bytes_ahead_ = 0;
   return true;
 }

@@ -176,7 +176,7 @@ class Group {
   /// Whether all ranks must meet before any sends in this in-order call. Needed now and then where
   /// messages go one way, so that a rank that is ahead does not fill the memory of a late one.
   /// Counts the call. The same on all ranks, because they make the same calls.
-  bool meets_first(const Signature& signature);
+  bool meets_first(const PlannedOperation& operation);
 
   Communicator communicator_;
   TensorTable table_;

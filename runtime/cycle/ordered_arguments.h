@@ -18,7 +18,7 @@ namespace kolo {
 
 /// A blocking collective. All ranks of the process set make the same call.
 struct OrderedArguments {
-  /// kAllreduce, kBroadcast, kAllgather, kAlltoall, kReduceScatter or kBarrier.
+  /// A kind that is_ordered_kind().
   OperationKind kind = OperationKind::kAllreduce;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -26,7 +26,7 @@ struct OrderedArguments {
   std::int64_t count = 0;
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;  ///< root of a broadcast, a rank of the world
+  int root = 0;  ///< a rank of the world, for a kind that is_rooted()
   std::uint32_t process_set = 0;
   /// For Runtime::start_ordered(): the caller waits for the Work at once, so the spin is that of a
   /// blocking call.

@@ -25,8 +25,9 @@ std::string complaint_about(const std::vector<int>& sorted, int size) {
   return {};
 }
 
-/// An in-order call as a submission to the queue, in a process set of `size` ranks.
-Submission submission_of(const OrderedArguments& call, int size) {
+/// An in-order call of `rank` of the world as a submission to the queue, in a process set of `size`
+/// ranks.
+Submission submission_of(const OrderedArguments& call, int rank, int size) {
   const bool in_parts =
       call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
   Submission submission;
@@ -35,13 +36,16 @@ Submission submission_of(const OrderedArguments& call, int size) {
   submission.signature.op = call.op;
   submission.signature.root = call.root;
   submission.signature.shape = {call.count};
+  // A row for each rank: the ranks that only receive know the size of theirs, too.
+  if (call.kind == OperationKind::kScatter) submission.signature.shape = {size, call.count};
   if (in_parts && __builtin_mul_overflow(call.count, size, &submission.signature.shape.front()))
     submission.complaint = fmt::format(
         "{} elements for each of {} ranks are more than there are addresses", call.count, size);
   submission.input = call.input;
   submission.output = call.output;
   submission.process_set = call.process_set;
-  if (submission.complaint.empty() && call.output == nullptr && call.count > 0)
+  const bool writes = call.kind != OperationKind::kGather || call.root == rank;
+  if (submission.complaint.empty() && writes && call.output == nullptr && call.count > 0)
     submission.complaint = "the memory of the output is a null pointer";
   return submission;
 }
@@ -185,7 +189,7 @@ Result<Runtime::Within> Runtime::enter_set_of(const OrderedArguments& call) {
 
 // The other ranks may be in the call, which has no name by which it could fail alone.
 Status Runtime::check_finite(const OrderedArguments& call, const Group* within) {
-  const Submission submission = submission_of(call, size_of_set(within));
+  const Submission submission = submission_of(call, world().rank(), size_of_set(within));
   if (call.count <= 0 || !submission.complaint.empty()) return {};
   const std::string what = finite_check_.look(submission);
   if (what.empty()) return {};
@@ -223,7 +227,7 @@ Result<std::shared_ptr<Work>> Runtime::start_ordered(const OrderedArguments& cal
 Result<std::shared_ptr<Work>> Runtime::enqueue_ordered(const OrderedArguments& call,
                                                        const Group* within,
                                                        std::shared_ptr<const void> keep_alive) {
-  Submission submission = submission_of(call, size_of_set(within));
+  Submission submission = submission_of(call, world().rank(), size_of_set(within));
   submission.keep_alive = std::move(keep_alive);
   return submit_ordered(std::move(submission));
 }

@@ -128,13 +128,16 @@ void Exchange::publish() {
   publish_input();
   wait_.next = 0;
   wait_.end = segments_.size();
-  if (request_.kind == OperationKind::kBroadcast) {
-    const auto root = static_cast<std::size_t>(request_.root);
-    wait_.next = root == own() ? wait_.end : root;
-    wait_.end = root == own() ? wait_.end : root + 1;
-    all_seen_ = root != own() && segments_.size() == 2;
-  } else {
-    all_seen_ = true;
+  all_seen_ = true;
+  if (is_rooted(request_.kind)) {
+    if (gives_input()) {
+      wait_.next = wait_.end;
+      all_seen_ = false;
+    } else if (request_.kind != OperationKind::kGather) {
+      wait_.next = static_cast<std::size_t>(request_.root);
+      wait_.end = wait_.next + 1;
+      all_seen_ = segments_.size() == 2;
+    }
   }
   ring_sleepers();
 }
@@ -147,12 +150,18 @@ Exchange::Range Exchange::own_part() const {
 Exchange::Range Exchange::kept_range() const {
   if (two_shot_) {
     if (request_.prescale.is_identity()) return {share_begin(own()), share_begin(own() + 1)};
-  } else if (request_.kind == OperationKind::kAlltoall) {
+  } else if (request_.kind == OperationKind::kAlltoall ||
+             request_.kind == OperationKind::kScatter) {
     return own_part();
   } else if (request_.kind == OperationKind::kReduceScatter) {
     if (reduces_input_of(own_part())) return own_part();
   }
   return {};
+}
+
+bool Exchange::gives_input() const {
+  if (!is_rooted(request_.kind)) return true;
+  return is_root() != (request_.kind == OperationKind::kGather);
 }
 
 bool Exchange::reduces_input_of(Range range) const {
@@ -164,11 +173,10 @@ bool Exchange::reduces_input_of(Range range) const {
 
 void Exchange::publish_input() {
   if (publishes_offsets()) publish_offsets();
-  const bool goes_to_segment =
-      two_shot_
-          ? offsets_.input == ControlSegment::BufferOffsets::kNowhere &&
-                request_.bytes() <= limits_.copied
-          : request_.kind != OperationKind::kBroadcast || request_.root == communicator_.rank();
+  const bool goes_to_segment = two_shot_
+                                   ? offsets_.input == ControlSegment::BufferOffsets::kNowhere &&
+                                         request_.bytes() <= limits_.copied
+                                   : gives_input();
   if (goes_to_segment) {
     const Range kept = kept_range();
     copy_to_segment({0, kept.begin});
@@ -292,19 +300,27 @@ void Exchange::collect() {
     case OperationKind::kReduceScatter:
       return reduce(own_part());
     case OperationKind::kBroadcast:
-      if (request_.root != communicator_.rank()) {
+      if (!is_root()) {
         std::memcpy(request_.output, data_of(static_cast<std::size_t>(request_.root)), bytes);
       } else if (request_.output != request_.input) {
         std::memmove(request_.output, request_.input, bytes);
       }
       return;
+    case OperationKind::kGather:
+      if (!is_root()) return;
+      return take(request_.input, 0, bytes);
     case OperationKind::kAllgather:
       return take(request_.input, 0, bytes);
     case OperationKind::kAlltoall:
       return take(request_.input + own() * part, own() * part, part);
+    case OperationKind::kScatter: {
+      const std::byte* const from =
+          is_root() ? request_.input : data_of(static_cast<std::size_t>(request_.root));
+      if (request_.output != from + own() * part)
+        std::memmove(request_.output, from + own() * part, part);
+      return;
+    }
     case OperationKind::kBarrier:
-    case OperationKind::kGather:
-    case OperationKind::kScatter:
     case OperationKind::kJoin:
     case OperationKind::kAddProcessSet:
     case OperationKind::kRemoveProcessSet:

@@ -18,8 +18,8 @@
 //   arena. Otherwise all ranks leave the call to a schedule, and try none for some calls.
 // - All-reduces of some KiB take two hops if all ranks' memory lay there in the previous call of
 //   such a size. Where ranks wait for cores, only larger ones do, and only in place.
-// - Other kinds differ in what ranks read from the control segments. In a broadcast, ranks wait
-//   only for the root's flag, and the root for none.
+// - Other kinds differ in what ranks read from the control segments. In a broadcast or scatter,
+//   ranks wait only for the root's flag, and the root for none. In a gather, only the root waits.
 //
 // Cache lines that move between cores bound small calls. After a call of up to 4 KiB, a rank
 // prefetches the next slot's lines, which the others have just read. Data that no other rank needs
@@ -29,9 +29,9 @@
 //
 // Two slots are enough. A rank raises flag k+1 after it has read what it needs of slots k, and
 // writes its slot for k+2 after it has seen every flag k+1. Most calls wait for these flags anyway;
-// after a broadcast, the next call does. So flags are at most one call apart, and an input in the
-// ring never overwrites that of the previous call. Sums are in order of rank, so bitwise equal on
-// all ranks.
+// after a call with a root, the next call does. So flags are at most one call apart, and an input
+// in the ring never overwrites that of the previous call. Sums are in order of rank, so bitwise
+// equal on all ranks.
 //
 // Calls too large for the exchange are announced on the control segment. A rank that has waited for
 // a while checks whether the other rank is in another call of the same number: then ranks are out
@@ -78,13 +78,15 @@ class Exchange {
     OperationKind kind = OperationKind::kAllreduce;
     DataType type = DataType::kFloat32;
     ReduceOp op = ReduceOp::kSum;
-    int root = 0;  ///< broadcast: rank of the communicator; else 0
+    int root = 0;  ///< rank of the communicator, for a kind that is_rooted(); else 0
     Scale prescale = {};
     Scale postscale = {};
-    const std::byte* input = nullptr;
-    /// May be the input. May also overlap it, except for an all-reduce.
+    const std::byte* input = nullptr;  ///< unused by a scatter's other ranks than the root
+    /// May be the input. May also overlap it, except for an all-reduce. Unused by a gather's other
+    /// ranks than the root.
     std::byte* output = nullptr;
-    /// Elements of the input; for alltoall and reduce-scatter a multiple of the number of ranks.
+    /// Elements of the input, of a scatter the root's; for alltoall, reduce-scatter and scatter a
+    /// multiple of the number of ranks.
     std::uint64_t count = 0;
     std::uint64_t sequence = 0;  ///< number of the in-order call
     std::uint64_t before = 0;    ///< CallHistory::bits()
@@ -169,7 +171,7 @@ class Exchange {
   }
 
   /// kMismatch if another rank has made another call in place of the last exchange. Needed after an
-  /// exchange that did not wait for all ranks, as the root of a broadcast.
+  /// exchange that did not wait for all ranks, as one with a root.
   Status look_back() const;
 
   /// The driving thread calls both around a block: a peer that publishes meanwhile sends a doorbell
@@ -225,10 +227,13 @@ class Exchange {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
   };
-  /// Alltoall and reduce-scatter: the part of the input that this rank takes itself.
+  /// Alltoall, reduce-scatter and scatter: the part of the input that this rank takes itself.
   Range own_part() const;
   /// The part of the input that only this rank reads; it is not published.
   Range kept_range() const;
+  /// Whether this rank's input has data for other ranks.
+  bool gives_input() const;
+  bool is_root() const { return request_.root == communicator_.rank(); }
   /// Whether this rank reduces its own input from user memory, not from the control segment.
   bool reduces_input_of(Range range) const;
   /// Copies to the own control segment, prescaled.

@@ -46,6 +46,7 @@ std::string PlannedOperation::describe(const Communicator& communicator) const {
 
 CallShape shape_of(const PlannedOperation& plan, const Communicator& communicator) {
   const Signature& signature = plan.signature();
+  const auto exchanged = exchange_of(plan, communicator);
   CallShape shape{.kind = signature.kind,
                   .mode = plan.mode,
                   .type = signature.type,
@@ -54,7 +55,7 @@ CallShape shape_of(const PlannedOperation& plan, const Communicator& communicato
                   .root = communicator.index_of(signature.root).value_or(0),
                   .tensors = plan.entries.size(),
                   .counts = plan.layout.counts,
-                  .input_elements = plan.layout.input_elements,
+                  .input_elements = exchanged ? exchanged->count : plan.layout.input_elements,
                   .in_place = plan.lies_in_place(communicator),
                   .meets_first = plan.meets_first};
   for (const EntryPtr& entry : plan.entries) {
@@ -77,19 +78,29 @@ std::optional<Exchange::Request> exchange_of(const PlannedOperation& plan,
   if (plan.mode != SubmissionMode::kInOrder || !is_ordered_kind(signature.kind))
     return std::nullopt;
   const Scales scales = plan.scales();
-  return Exchange::Request{.kind = signature.kind,
-                           .type = signature.type,
-                           .op = signature.op,
-                           .root = signature.kind == OperationKind::kBroadcast
-                                       ? communicator.index_of(signature.root).value_or(0)
-                                       : 0,
-                           .prescale = scales.pre,
-                           .postscale = scales.post,
-                           .input = plan.first().input,
-                           .output = plan.first().output,
-                           .count = plan.layout.input_elements,
-                           .sequence = plan.sequence,
-                           .before = plan.before};
+  const auto size = static_cast<std::uint64_t>(communicator.size());
+  const bool scatters = signature.kind == OperationKind::kScatter;
+  return Exchange::Request{
+      .kind = signature.kind,
+      .type = signature.type,
+      .op = signature.op,
+      .root = is_rooted(signature.kind) ? communicator.index_of(signature.root).value_or(0) : 0,
+      .prescale = scales.pre,
+      .postscale = scales.post,
+      .input = plan.first().input,
+      .output = plan.first().output,
+      .count = scatters ? size * plan.layout.output_elements : plan.layout.input_elements,
+      .sequence = plan.sequence,
+      .before = plan.before};
+}
+
+std::uint64_t bytes_ahead(const PlannedOperation& plan, const Communicator& communicator) {
+  const OperationKind kind = plan.signature().kind;
+  const bool scatters = kind == OperationKind::kScatter;
+  const std::uint64_t part =
+      scatters ? plan.output_bytes(plan.first()) : plan.input_bytes(plan.first());
+  const int senders = kind == OperationKind::kGather ? communicator.size() - 1 : 1;
+  return static_cast<std::uint64_t>(senders) * (part + thresholds::kWaitingMessage);
 }
 
 std::uint64_t call_of(const PlannedOperation& plan, const Communicator& communicator) {

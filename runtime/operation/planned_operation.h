@@ -49,6 +49,9 @@ CallShape shape_of(const PlannedOperation& plan, const Communicator& communicato
 /// The call as a request to the exchange; nothing if it is not an in-order collective.
 std::optional<Exchange::Request> exchange_of(const PlannedOperation& plan,
                                              const Communicator& communicator);
+/// Bytes of an in-order call with a root that may wait at one rank, if that one comes late and the
+/// call goes by messages.
+std::uint64_t bytes_ahead(const PlannedOperation& plan, const Communicator& communicator);
 /// OrderedCall::fingerprint and Tag::call of an in-order call; 0 for other operations.
 std::uint64_t call_of(const PlannedOperation& plan, const Communicator& communicator);
 

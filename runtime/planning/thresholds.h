@@ -101,9 +101,9 @@ inline constexpr std::uint64_t kChunkToSmall = 16;
 /// to 1.9 times as long with 10 to 48 ranks. A message costs its ranks about 1 µs each, a round
 /// over a network about 10 µs. The two costs are equal at about this many ranks.
 inline constexpr int kRanksForRounds = 96;
-/// Bytes of broadcasts that may wait for a rank that comes late, besides as many for each operation
-/// that runs at once. After these, the ranks meet before they send.
-inline constexpr std::uint64_t kBroadcastAhead = 16 << 20;
+/// Bytes of calls whose data goes one way that may wait for a rank that comes late, besides as many
+/// for each operation that runs at once. After these, the ranks meet before they send.
+inline constexpr std::uint64_t kOneWayAhead = 16 << 20;
 /// Bytes that a waiting message takes besides its data.
 inline constexpr std::uint64_t kWaitingMessage = 256;
 

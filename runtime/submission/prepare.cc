@@ -21,9 +21,7 @@ bool has_rows(OperationKind kind) {
 }
 
 bool has_root(OperationKind kind) {
-  return kind == OperationKind::kBroadcast || kind == OperationKind::kGather ||
-         kind == OperationKind::kScatter || kind == OperationKind::kSend ||
-         kind == OperationKind::kReceive;
+  return is_rooted(kind) || kind == OperationKind::kSend || kind == OperationKind::kReceive;
 }
 
 /// Fills in the splits of the rank that distributes its rows. Returns a sentence if they do not fit

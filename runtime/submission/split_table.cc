@@ -32,6 +32,10 @@ SplitTable table_of(OperationKind kind, const std::vector<Splits>& by_rank, std:
   return table;
 }
 
+SplitTable table_in_order(OperationKind kind, const Splits& splits) {
+  return kind == OperationKind::kScatter ? SplitTable{1} : shortened(splits);
+}
+
 std::span<const std::int64_t> splits_of(const SplitTable& table, OperationKind kind, int rank,
                                         int ranks) {
   const std::span<const std::int64_t> all(table);

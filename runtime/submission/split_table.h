@@ -23,6 +23,10 @@ Splits shortened(const Splits& splits);
 /// the index of a scatter's root.
 SplitTable table_of(OperationKind kind, const std::vector<Splits>& by_rank, std::size_t root);
 
+/// The table of an in-order call, whose splits are equal on all ranks; `splits` are this rank's. A
+/// scatter has one row for each rank, which its root alone states.
+SplitTable table_in_order(OperationKind kind, const Splits& splits);
+
 /// The numbers of `rank` of `ranks`, or one number where they are equal. A scatter's are the root's
 /// for every rank. Precondition: the table is not empty.
 std::span<const std::int64_t> splits_of(const SplitTable& table, OperationKind kind, int rank,

@@ -108,7 +108,9 @@ class KoloEngine final : public Engine {
       case Collective::kBarrier:
         return barrier_ordered();
       case Collective::kGather:
+        return gather_ordered(input, output, problem.count, type, problem.root);
       case Collective::kScatter:
+        return scatter_ordered(input, output, problem.count, type, problem.root);
       case Collective::kSendrecv:
         return;
     }
@@ -159,10 +161,7 @@ class MemcpyEngine final : public Engine {
 
 }  // namespace
 
-bool is_ordered(Collective collective) {
-  return collective != Collective::kGather && collective != Collective::kScatter &&
-         collective != Collective::kSendrecv;
-}
+bool is_ordered(Collective collective) { return collective != Collective::kSendrecv; }
 
 std::unique_ptr<Engine> kolo_engine(Submission submission, Gpu* gpu) {
   return std::make_unique<KoloEngine>(submission, gpu);

@@ -156,9 +156,10 @@ void add_what(CLI::App& app, Texts& texts, SweepOptions& sweep) {
   app.add_option("-r,--root", texts.root, "root of broadcast, gather and scatter, or all")
       ->check(CLI::IsMember({"all"}) | CLI::Range(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
-  app.add_option("--submission", texts.submission,
-                 "ordered, without negotiation; named, as the optimizer calls it; gather, scatter "
-                 "and sendrecv are named always")
+  app.add_option(
+         "--submission", texts.submission,
+         "ordered, without negotiation; named, as the optimizer calls it; sendrecv is named "
+         "always")
       ->check(CLI::IsMember(keys_of(kSubmissions, false)))
       ->capture_default_str();
 }

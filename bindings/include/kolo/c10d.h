@@ -244,7 +244,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
       std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
       const c10d::AllgatherOptions& options = {}) override;
-  /// Sizes may differ between ranks.
+  /// Sizes may differ between ranks, which only the root sees, so all gathers are negotiated.
   c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
                                         std::vector<at::Tensor>& inputs,
                                         const c10d::GatherOptions& options = {}) override;
@@ -253,6 +253,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   /// LibTorch has no such call.
   virtual c10::intrusive_ptr<c10d::Work> gather_into_tensor(
       at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options = {});
+  /// As gather().
   c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
                                          std::vector<std::vector<at::Tensor>>& inputs,
                                          const c10d::ScatterOptions& options = {}) override;

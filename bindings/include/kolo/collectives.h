@@ -298,14 +298,15 @@ KOLO_API void recv(void* buffer, std::int64_t count, DataType type, int from,
 //   seconds later. It may also come after a call has returned that needed nothing from the others.
 // - A rank is also out of step if only its call fails at once because of its arguments.
 // - A call of up to 128 KiB on one host is an exchange over shared memory in the caller's thread.
-//   For an allgather the limit applies to the output. For all-reduces of kolo::allocate() memory
-//   the limit is 4 MiB. KOLO_ALGORITHM may exclude all-reduces.
+//   The limit applies to a rank's input; for all-reduces of kolo::allocate() memory it is 4 MiB.
+//   KOLO_ALGORITHM may exclude all-reduces.
+// - The root of a broadcast or scatter, and all but the root of a gather, may return before the
+//   others have made the call, while at most some 64 MiB of such calls are pending.
 
 /// Reduces `count` elements of each rank. The input may be the output.
 KOLO_API void allreduce_ordered(const void* input, void* output, std::int64_t count, DataType type,
                                 ReduceOp op, const ProcessSet& set = {});
-/// Copies the root's `count` elements to all; the root is a rank of the world. The root may return
-/// before the others have made the call, while at most some 64 MiB of such calls are pending.
+/// Copies the root's `count` elements to all; a root is a rank of the world.
 KOLO_API void broadcast_ordered(void* buffer, std::int64_t count, DataType type, int root,
                                 const ProcessSet& set = {});
 /// Gathers `count` elements of each rank, in rank order. The input may lie at this rank's position
@@ -319,6 +320,14 @@ KOLO_API void alltoall_ordered(const void* input, void* output, std::int64_t cou
 /// in rank order.
 KOLO_API void reducescatter_ordered(const void* input, void* output, std::int64_t count,
                                     DataType type, ReduceOp op, const ProcessSet& set = {});
+/// Gathers `count` elements of each rank on the root, in rank order. The other ranks' output is
+/// ignored. The root's input may lie at its position in the output.
+KOLO_API void gather_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                             int root, const ProcessSet& set = {});
+/// Sends `count` elements of the root's input of size × count elements to each rank, in rank order.
+/// The other ranks' input is ignored. The root's output may lie at its position in the input.
+KOLO_API void scatter_ordered(const void* input, void* output, std::int64_t count, DataType type,
+                              int root, const ProcessSet& set = {});
 /// Returns when all ranks have called it.
 KOLO_API void barrier_ordered(const ProcessSet& set = {});
 

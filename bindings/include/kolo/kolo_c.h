@@ -282,6 +282,12 @@ KOLO_API kolo_status kolo_alltoall_ordered(const void* input, void* output, int6
 // Reduces size × count elements of each rank. This rank gets its `count` elements of the result.
 KOLO_API kolo_status kolo_reducescatter_ordered(const void* input, void* output, int64_t count,
                                                 kolo_type type, kolo_op op, uint32_t set);
+// `count` elements of each rank, gathered into size × count elements of the root.
+KOLO_API kolo_status kolo_gather_ordered(const void* input, void* output, int64_t count,
+                                         kolo_type type, int root, uint32_t set);
+// `count` elements to each rank, from size × count elements of the root.
+KOLO_API kolo_status kolo_scatter_ordered(const void* input, void* output, int64_t count,
+                                          kolo_type type, int root, uint32_t set);
 KOLO_API kolo_status kolo_barrier_ordered(uint32_t set);
 
 #ifdef __cplusplus

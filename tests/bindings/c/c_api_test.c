@@ -297,6 +297,11 @@ static void ordered(int rank, int size) {
   CHECK(value == size * (rank + 1));
   OK(kolo_broadcast_ordered(&value, 1, KOLO_INT32, 0, 0));
   CHECK(value == size);
+  value = rank + 1;
+  OK(kolo_gather_ordered(&value, rank == size - 1 ? all : NULL, 1, KOLO_INT32, size - 1, 0));
+  for (int r = 0; r < size && rank == size - 1; ++r) CHECK(all[r] == r + 1);
+  OK(kolo_scatter_ordered(rank == size - 1 ? all : NULL, &sum, 1, KOLO_INT32, size - 1, 0));
+  CHECK(sum == rank + 1);
   OK(kolo_barrier_ordered(0));
 }
 

@@ -32,8 +32,9 @@ using Call = std::function<WorkPtr(bool is_odd)>;
 /// DISABLED_: not among the tests of a common process; CTest runs each (tests/torch.cmake).
 class ProcessGroupEnd : public ProcessGroup {
  protected:
-  /// Rank 0's first of two equal calls is refused, and rank 0 goes on.
-  void expect_out_of_step(const Call& call, const std::string& why) {
+  /// Rank 0's first of two equal calls is refused, and rank 0 goes on. `others_wait`: the other
+  /// ranks need something in this call.
+  void expect_out_of_step(const Call& call, const std::string& why, bool others_wait = true) {
     EXPECT_EQ(failure_of_call([&] { return call(false); }), "(no error)");
     const std::string first = failure_of_call([&] { return call(rank() == 0); });
     // The first rank that notices tells the others; if it is rank 0, with the reason.
@@ -42,7 +43,7 @@ class ProcessGroupEnd : public ProcessGroup {
     const auto is_told = testing::AnyOf(HasSubstr(kAtOnce), HasSubstr(kThere));
     if (rank() == 0) {
       EXPECT_THAT(first, HasSubstr(why));
-    } else {
+    } else if (others_wait) {
       EXPECT_THAT(first, is_told);
     }
     EXPECT_THAT(failure_of_call([&] { return call(false); }), is_told);
@@ -91,6 +92,16 @@ TEST_F(ProcessGroupEnd, DISABLED_OneRankRefusesSeveralAtOnce) {
         return group_->allreduce_coalesced(tensors, {});
       },
       "is undefined");
+}
+
+TEST_F(ProcessGroupEnd, DISABLED_TheRootRefusesAGatherSingle) {
+  expect_out_of_step(
+      [&](bool is_odd) {
+        auto input = mine(4);
+        auto output = torch::empty({size() * 4 - (is_odd ? 1 : 0)});
+        return group_->gather_into_tensor(output, input, {});
+      },
+      "gather_single: the output has 11 elements instead of 12", /*others_wait=*/false);
 }
 
 TEST_F(ProcessGroupEnd, DISABLED_OneRankRefusesAReduceScatter) {

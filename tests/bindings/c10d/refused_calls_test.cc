@@ -111,9 +111,6 @@ TEST_F(ProcessGroup, WhatOneRankRefusesFailsOnAllAndNothingElse) {
     wrong_root.rootRank = refuses ? size() : root;
     expect_refused("gather", "there is no rank " + std::to_string(size()),
                    [&] { return group_->gather(at_root, inputs, wrong_root); });
-    auto one = torch::empty({size() * (rank() + 1)});
-    expect_refused("gather_single", "there is no rank " + std::to_string(size()),
-                   [&] { return group_->gather_into_tensor(one, inputs[0], wrong_root); });
     scatters.rootRank = wrong_root.rootRank;
     expect_refused("scatter", "there is no rank " + std::to_string(size()),
                    [&] { return group_->scatter(outputs, at_root, scatters); });

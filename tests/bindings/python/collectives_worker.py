@@ -85,6 +85,11 @@ def gathers(rank, size):
     dist.gather(mine(), outputs if rank == 0 else None, dst=0)
     for other in range(size if rank == 0 else 0):
         expect(outputs[other], mine(rank=other))
+    if hasattr(dist, "gather_single"):
+        output = torch.empty(size * 5) if rank == size - 1 else None
+        dist.gather_single(mine(), output, dst=size - 1)
+        if rank == size - 1:
+            expect(output, torch.cat([mine(rank=other) for other in range(size)]))
     dist.scatter(output := torch.empty(5), [mine(rank=other) for other in range(size)] if rank == 0 else None, src=0)
     expect(output, mine())
     dist.broadcast(tensor := mine(), src=size - 1)

@@ -80,7 +80,8 @@ struct Call {
     return {.kind = kind,
             .input = reinterpret_cast<const std::byte*>(input.get()),
             .output = reinterpret_cast<std::byte*>(output.get()),
-            .count = static_cast<std::int64_t>(part)};
+            .count = static_cast<std::int64_t>(part),
+            .root = static_cast<int>(root)};
   }
 
   void expect_right(std::size_t rank) const {
@@ -110,7 +111,6 @@ void one_at_a_time(int size, const LocalWorldOptions& options,
         for (const std::size_t part : counts)
           for (std::size_t shift = 0; shift < kRounds; ++shift)
             for (const OperationKind kind : kKinds) {
-              if (!is_ordered_kind(kind)) continue;
               SCOPED_TRACE(fmt::format("rank {}: {}, {} a rank, mixture {}", rank, to_string(kind),
                                        part, shift));
               const Call call(runtime, kind, part, me, ranks, mixture(me, shift));

@@ -48,6 +48,26 @@ INSTANTIATE_TEST_SUITE_P(
                           {.kind = OperationKind::kBroadcast, .count = 8, .root = 0},
                           "broadcast of 8 float32 from rank 1",
                           "broadcast of 8 float32 from rank 0"},
+                    Clash{"other roots of gathers",
+                          {.kind = OperationKind::kGather, .count = 8, .root = 1},
+                          {.kind = OperationKind::kGather, .count = 8, .root = 0},
+                          "gather of 8 float32 to rank 1",
+                          "gather of 8 float32 to rank 0"},
+                    Clash{"other roots of large scatters",
+                          {.kind = OperationKind::kScatter, .count = 50'000, .root = 1},
+                          {.kind = OperationKind::kScatter, .count = 50'000, .root = 0},
+                          "scatter of 150000 float32 from rank 1",
+                          "scatter of 150000 float32 from rank 0"},
+                    Clash{"a scatter and a gather",
+                          {.kind = OperationKind::kScatter, .count = 4, .root = 1},
+                          {.kind = OperationKind::kGather, .count = 4, .root = 1},
+                          "scatter of 12 float32 from rank 1",
+                          "gather of 4 float32 to rank 1"},
+                    Clash{"a small gather and a large one",
+                          {.kind = OperationKind::kGather, .count = 8, .root = 2},
+                          {.kind = OperationKind::kGather, .count = 50'000, .root = 2},
+                          "gather of 8 float32 to rank 2",
+                          "gather of 50000 float32 to rank 2"},
                     Clash{"other kinds",
                           {.kind = OperationKind::kAllgather, .count = 4},
                           {.count = 4},
@@ -76,8 +96,8 @@ TEST_P(OrderedClash, NamesBothCallsAtOnce) {
     OrderedArguments call = rank == 1 ? GetParam().of_rank_1 : GetParam().of_others;
     call.input = reinterpret_cast<const std::byte*>(memory.data());
     call.output = reinterpret_cast<std::byte*>(memory.data());
-    std::vector<float> gathered(3 * 8);
-    if (call.kind == OperationKind::kAllgather)
+    std::vector<float> gathered(200'000);
+    if (call.kind != OperationKind::kAllreduce && call.kind != OperationKind::kBroadcast)
       call.output = reinterpret_cast<std::byte*>(gathered.data());
     Status status = runtime.call_ordered(call);
     // A rank that needed nothing from the others learns it with its next call.
@@ -113,6 +133,8 @@ TEST(OrderedClashOverHosts, EqualLengthsAreToldApart) {
        {Pair{most, sum},
         Pair{as(OperationKind::kReduceScatter, most), as(OperationKind::kReduceScatter, sum)},
         Pair{as(OperationKind::kBroadcast, most), as(OperationKind::kBroadcast, sum)},
+        Pair{as(OperationKind::kGather, most), as(OperationKind::kGather, sum)},
+        Pair{as(OperationKind::kScatter, most), as(OperationKind::kScatter, sum)},
         Pair{as(OperationKind::kAllgather, most), as(OperationKind::kAllgather, sum)}}) {
     LocalWorldOptions options;
     options.hosts = {0, 1, 2};

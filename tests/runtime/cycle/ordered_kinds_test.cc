@@ -31,7 +31,8 @@ struct Call {
 
 constexpr OperationKind kKinds[] = {OperationKind::kAllreduce,     OperationKind::kBroadcast,
                                     OperationKind::kAllgather,     OperationKind::kAlltoall,
-                                    OperationKind::kReduceScatter, OperationKind::kBarrier};
+                                    OperationKind::kReduceScatter, OperationKind::kBarrier,
+                                    OperationKind::kGather,        OperationKind::kScatter};
 
 /// Calls that are the same on every rank; counts below, at and above the size of a cache line, of a
 /// control segment and of a block.
@@ -71,7 +72,8 @@ double reduced(const Call& call, std::size_t element, std::size_t ranks) {
   return call.type == DataType::kBool ? static_cast<double>(result > 0) : result;
 }
 
-std::size_t elements_in(const Call& call, std::size_t ranks) {
+std::size_t elements_in(const Call& call, std::size_t me, std::size_t ranks) {
+  if (call.kind == OperationKind::kScatter) return me == call.root ? call.count * ranks : 0;
   const bool by_parts =
       call.kind == OperationKind::kAlltoall || call.kind == OperationKind::kReduceScatter;
   if (call.kind == OperationKind::kBarrier) return 0;
@@ -90,8 +92,11 @@ std::vector<double> expected_of(const Call& call, std::size_t me, std::size_t ra
     for (std::size_t i = 0; i < call.count; ++i)
       expected.push_back(reduced(call, me * call.count + i, ranks));
   if (call.kind == OperationKind::kBroadcast) add(call.root, 0);
+  if (call.kind == OperationKind::kScatter) add(call.root, me * call.count);
+  const bool gathers = call.kind == OperationKind::kAllgather ||
+                       (call.kind == OperationKind::kGather && me == call.root);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (call.kind == OperationKind::kAllgather) add(rank, 0);
+    if (gathers) add(rank, 0);
     if (call.kind == OperationKind::kAlltoall) add(rank, me * call.count);
   }
   return expected;
@@ -101,20 +106,24 @@ std::vector<double> expected_of(const Call& call, std::size_t me, std::size_t ra
 void run_call(Runtime& runtime, std::uint32_t set, const std::vector<int>& ranks, std::size_t me,
               const Call& call) {
   const std::size_t element = size_of(call.type);
-  Bytes input(elements_in(call, ranks.size()) * element);
+  Bytes input(elements_in(call, me, ranks.size()) * element);
   for (std::size_t i = 0; i * element < input.size(); ++i)
     store_element(call.type, input.data() + i * element, input_of(call, i, me));
   const std::vector<double> expected = expected_of(call, me, ranks.size());
+  const bool is_root = me == call.root;
   const bool has_place =
-      call.kind == OperationKind::kAllgather || call.kind == OperationKind::kReduceScatter;
+      call.kind == OperationKind::kAllgather || call.kind == OperationKind::kReduceScatter ||
+      (is_root && (call.kind == OperationKind::kGather || call.kind == OperationKind::kScatter));
   GuardedMemory memory(input, expected.size() * element, call.placement,
                        (has_place ? me * call.count * element : 0) +
                            (call.placement == Placement::kShifted ? element : 0));
   const bool is_barrier = call.kind == OperationKind::kBarrier;
+  const bool gives = is_root || call.kind != OperationKind::kScatter;
+  const bool takes = is_root || call.kind != OperationKind::kGather;
   const Status status =
       runtime.call_ordered({.kind = call.kind,
-                            .input = memory.input(),
-                            .output = memory.output(),
+                            .input = gives ? memory.input() : nullptr,
+                            .output = takes ? memory.output() : nullptr,
                             .count = is_barrier ? 0 : static_cast<std::int64_t>(call.count),
                             .type = call.type,
                             .op = call.op,
@@ -156,18 +165,42 @@ TEST_P(OrderedKinds, EveryKindTypeAndCountInAnyOrder) {
       options());
 }
 
-// A broadcast's root runs ahead of the others, but no further than its slots allow.
+// Where data goes one way, ranks run ahead of the others, but no further than their slots allow.
 TEST_P(OrderedKinds, RootsRunAheadAndNothingIsOverwritten) {
   run_local_world(
       size(),
       [&](int rank, Runtime& runtime) {
         for (std::size_t round = 0; round < 300; ++round) {
           const auto root = round / 10 % static_cast<std::size_t>(size());
-          const auto kind = round % 7 == 6 ? OperationKind::kAllgather : OperationKind::kBroadcast;
+          constexpr OperationKind kRooted[] = {OperationKind::kBroadcast, OperationKind::kGather,
+                                               OperationKind::kScatter};
+          const auto kind = round % 7 == 6 ? OperationKind::kAllgather : kRooted[round / 50 % 3];
           ASSERT_NO_FATAL_FAILURE(run_call(
               runtime, 0, all(), static_cast<std::size_t>(rank),
               {.kind = kind, .type = DataType::kInt32, .count = 1 + round % 40, .root = root}));
         }
+      },
+      options());
+}
+
+/// Gathers and scatters of each size class, whole numbers of elements around each limit.
+TEST_P(OrderedKinds, GathersAndScattersOfEverySizeAndRoot) {
+  constexpr std::size_t kBytes[] = {4, ControlSegment::kLargestInLine,
+                                    ControlSegment::kLargestInSlot, ControlSegment::kLargest,
+                                    kSanitized ? 300'000 : 3'000'000};
+  run_local_world(
+      size(),
+      [&](int rank, Runtime& runtime) {
+        for (const std::size_t bytes : kBytes)
+          for (const auto kind : {OperationKind::kGather, OperationKind::kScatter})
+            for (const int more : {-1, 0, 1})
+              for (std::size_t root = 0; root < static_cast<std::size_t>(size()); ++root) {
+                const std::size_t most = bytes / 4 / (kind == OperationKind::kScatter ? size() : 1);
+                const std::size_t count = most + static_cast<std::size_t>(more + 1) - 1;
+                if (most == 0) continue;
+                ASSERT_NO_FATAL_FAILURE(run_call(runtime, 0, all(), static_cast<std::size_t>(rank),
+                                                 {.kind = kind, .count = count, .root = root}));
+              }
       },
       options());
 }
@@ -237,6 +270,44 @@ TEST(OrderedCalls, OfMorePartsThanThereAreAddressesAreRefused) {
                   testing::HasSubstr("4611686018427387904 elements for each of 4 ranks"));
     }
   });
+}
+
+TEST(OrderedCalls, OfScattersOfMoreBytesThanThereAreAddressesAreRefused) {
+  run_local_world(4, [](int rank, Runtime& runtime) {
+    float value = 1.0F;
+    const Status status =
+        runtime.call_ordered({.kind = OperationKind::kScatter,
+                              .input = rank == 0 ? reinterpret_cast<std::byte*>(&value) : nullptr,
+                              .output = reinterpret_cast<std::byte*>(&value),
+                              .count = std::int64_t{1} << 60});
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message,
+                testing::HasSubstr("shape [4, 1152921504606846976] of float32 is more bytes"));
+  });
+}
+
+/// Only the root has to give an output of a gather and an input of a scatter.
+TEST(OrderedCalls, WithoutMemoryWhereTheRootNeedsItAreRefused) {
+  for (const std::int64_t count : {1, 100'000}) {
+    for (const auto kind : {OperationKind::kGather, OperationKind::kScatter}) {
+      run_local_world(2, [&](int rank, Runtime& runtime) {
+        std::vector<float> memory(200'000, 1);
+        auto* const bytes = reinterpret_cast<std::byte*>(memory.data());
+        const bool gathers = kind == OperationKind::kGather;
+        const Status status = runtime.call_ordered({.kind = kind,
+                                                    .input = gathers ? bytes : nullptr,
+                                                    .output = gathers ? nullptr : bytes,
+                                                    .count = count});
+        if (rank == 0) {
+          ASSERT_FALSE(status.ok());
+          EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+          EXPECT_THAT(status.error().message, testing::HasSubstr("null pointer"));
+        }
+        // Nobody leaves before the root has made its call.
+        EXPECT_FALSE(runtime.call_ordered({.kind = OperationKind::kBarrier}).ok());
+      });
+    }
+  }
 }
 
 TEST(OrderedSets, OverlappingOnesRunAtOnce) {

@@ -132,6 +132,11 @@ std::vector<Row> rows() {
       {"allgather_above", quad, kAllgather, kInOrder, false, 128 * kKiB + 4, "schedule mapped"},
       {"alltoall_128K", quad, kAlltoall, kInOrder, false, 128 * kKiB, "exchange one_shot"},
       {"reduce_scatter_256K", quad, kReduceScatter, kInOrder, false, 256 * kKiB, "schedule mapped"},
+      {"gather_128K", quad, kGather, kInOrder, false, 128 * kKiB, "exchange one_shot"},
+      {"gather_above_128K", quad, kGather, kInOrder, false, 128 * kKiB + 4, "schedule messages"},
+      {"scatter_128K", quad, kScatter, kInOrder, false, 128 * kKiB, "exchange one_shot"},
+      {"scatter_above_128K", quad, kScatter, kInOrder, false, 128 * kKiB + 16, "schedule messages"},
+      {"gather_over_hosts", hosts, kGather, kInOrder, false, 4, "schedule messages"},
       {"barrier", quad, kBarrier, kInOrder, false, 0, "exchange one_shot"},
       // Negotiated calls inside a host.
       {"negotiated_small", quad, kAllreduce, kNegotiated, false, 4, "schedule mapped"},

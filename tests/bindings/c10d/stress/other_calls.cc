@@ -31,12 +31,12 @@ void Caller::begin_ordered(Begun& begun) {
   };
   const Tensor sum = reduced_values(call, 0, size_, whole);
   constexpr DataType kType = DataType::kInt32;
-  switch (call.way % 6) {
+  const auto root = static_cast<std::size_t>(call.root);
+  switch (call.way % 8) {
     case 0:
       return allreduce_ordered(input(part), output(part, sum.narrow(0, 0, count)), count, kType,
                                ReduceOp::kSum, set_);
     case 1: {
-      const auto root = static_cast<std::size_t>(call.root);
       void* const memory =
           add(begun, part, mine(count), all[root], Form::kContiguous).mutable_data_ptr();
       return broadcast_ordered(memory, count, kType, ranks_[root], set_);
@@ -48,6 +48,15 @@ void Caller::begin_ordered(Begun& begun) {
     case 4:
       return reducescatter_ordered(input(parts), output(part, sum.narrow(0, rank_ * count, count)),
                                    count, kType, ReduceOp::kSum, set_);
+    case 5:
+      return gather_ordered(input(part), is_root(call) ? output(parts, torch::cat(all)) : nullptr,
+                            count, kType, ranks_[root], set_);
+    case 6: {
+      const Tensor from_root = values_of(call, 0, call.root, whole);
+      return scatter_ordered(is_root(call) ? input(parts) : nullptr,
+                             output(part, from_root.narrow(0, rank_ * count, count)), count, kType,
+                             ranks_[root], set_);
+    }
     default:
       return barrier_ordered(set_);
   }

@@ -10,17 +10,32 @@
 namespace kolo::test {
 namespace {
 
-bool is_in_parts(Act act) { return act == Act::kAlltoall || act == Act::kReduceScatter; }
-
 /// Elements of the input, and of the output.
-std::pair<std::int64_t, std::int64_t> counts_of(const Step& step) {
-  const std::int64_t whole = step.rows * step.size();
-  if (step.act == Act::kBarrier) return {0, 0};
-  return {is_in_parts(step.act) ? whole : step.rows,
-          step.act == Act::kAllgather || step.act == Act::kAlltoall ? whole : step.rows};
+std::pair<std::int64_t, std::int64_t> counts_of(const Step& step, bool is_root) {
+  const std::int64_t part = step.rows;
+  const std::int64_t whole = part * step.size();
+  switch (step.act) {
+    case Act::kAllreduce:
+    case Act::kBroadcast:
+      return {part, part};
+    case Act::kAllgather:
+      return {part, whole};
+    case Act::kAlltoall:
+      return {whole, whole};
+    case Act::kReduceScatter:
+      return {whole, part};
+    case Act::kGather:
+      return {part, is_root ? whole : 0};
+    case Act::kScatter:
+      return {is_root ? whole : 0, part};
+    case Act::kBarrier:
+    case Act::kMessage:
+      break;
+  }
+  return {0, 0};
 }
 
-std::string wrong_of(const Step& step, int place, const std::byte* output) {
+std::string wrong_of(const Step& step, int place, bool is_root, const std::byte* output) {
   const auto of_rank = [&](int rank) {
     return [&step, rank](std::int64_t i) { return input_value(step, rank, i); };
   };
@@ -32,7 +47,10 @@ std::string wrong_of(const Step& step, int place, const std::byte* output) {
     return compare(output, step.type, step.rows, place * step.rows, reduced);
   if (step.act == Act::kBroadcast)
     return compare(output, step.type, step.rows, 0, of_rank(step.root));
-  for (std::size_t p = 0; p < step.ranks.size() && step.act != Act::kBarrier; ++p) {
+  if (step.act == Act::kScatter)
+    return compare(output, step.type, step.rows, place * step.rows, of_rank(step.root));
+  const bool takes = step.act != Act::kBarrier && (step.act != Act::kGather || is_root);
+  for (std::size_t p = 0; p < step.ranks.size() && takes; ++p) {
     const std::int64_t first = step.act == Act::kAlltoall ? place * step.rows : 0;
     const std::string wrong =
         compare(output + p * static_cast<std::size_t>(step.rows) * size_of(step.type), step.type,
@@ -57,7 +75,9 @@ OperationKind kind_of(Act act) {
     case Act::kBarrier:
       return OperationKind::kBarrier;
     case Act::kGather:
+      return OperationKind::kGather;
     case Act::kScatter:
+      return OperationKind::kScatter;
     case Act::kMessage:
       break;
   }
@@ -79,7 +99,9 @@ void call(Act act, const OrderedArguments& a, const ProcessSet& set) {
     case Act::kBarrier:
       return barrier_ordered(set);
     case Act::kGather:
+      return gather_ordered(a.input, a.output, a.count, a.type, a.root, set);
     case Act::kScatter:
+      return scatter_ordered(a.input, a.output, a.count, a.type, a.root, set);
     case Act::kMessage:
       break;
   }
@@ -88,10 +110,11 @@ void call(Act act, const OrderedArguments& a, const ProcessSet& set) {
 
 /// Makes the call invalid in a way that only this rank knows.
 void spoil(Act act, OrderedArguments& arguments, Dice& dice) {
-  const auto way = dice.below(3);
+  // Only the root of a gather gives an output.
+  const auto way = act == Act::kGather ? dice.below(2) : dice.below(3);
   if (way == 0) {
     arguments.count = -1;
-  } else if (way == 1 && act == Act::kBroadcast) {
+  } else if (way == 1 && (act == Act::kBroadcast || act == Act::kGather || act == Act::kScatter)) {
     arguments.root = 1000;
   } else if (way == 1 && (act == Act::kAllreduce || act == Act::kReduceScatter)) {
     arguments.type = DataType::kComplex64;
@@ -131,7 +154,8 @@ void Caller::refused_ordered() {
 Begun Caller::begin_ordered(const Step& step, bool blocking) {
   const int place = step.place_of(rank_);
   const std::size_t width = size_of(step.type);
-  const auto [inputs, outputs] = counts_of(step);
+  const bool is_root = step.root == rank_;
+  const auto [inputs, outputs] = counts_of(step, is_root);
   const Block output(static_cast<std::size_t>(outputs) * width, width, dice_);
   const bool in_place =
       step.act == Act::kBroadcast ||
@@ -155,7 +179,7 @@ Begun Caller::begin_ordered(const Step& step, bool blocking) {
     arguments = {.kind = OperationKind::kBarrier, .process_set = arguments.process_set};
   Begun begun{.step = step};
   begun.verify = [=, count = inputs] {
-    std::string wrong = wrong_of(step, place, output.data());
+    std::string wrong = wrong_of(step, place, is_root, output.data());
     if (wrong.empty()) wrong = output.damage();
     if (wrong.empty() && !in_place) wrong = compare(apart.data(), step.type, count, 0, own);
     return wrong;

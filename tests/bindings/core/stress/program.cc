@@ -79,8 +79,7 @@ Step Program::draw(bool ordered) {
   step.salt = dice_.salt();
   do {
     step.act = dice_.one_in(3) ? Act::kAllreduce : static_cast<Act>(dice_.below(kActCount));
-  } while (ordered &&
-           (step.act == Act::kGather || step.act == Act::kScatter || step.act == Act::kMessage));
+  } while (ordered && step.act == Act::kMessage);
   if (dice_.one_in(2)) {
     const std::int64_t extents[] = {1, 3, 16};
     step.tail = {extents[dice_.below(3)]};
@@ -91,7 +90,8 @@ Step Program::draw(bool ordered) {
   step.root = step.ranks[static_cast<std::size_t>(dice_.below(step.size()))];
   step.to = step.ranks[static_cast<std::size_t>(dice_.below(step.size()))];
   // Each rank has as many parts as there are ranks.
-  const bool in_parts = step.act == Act::kAlltoall || (ordered && step.act == Act::kReduceScatter);
+  const bool in_parts = step.act == Act::kAlltoall ||
+                        (ordered && (step.act == Act::kReduceScatter || step.act == Act::kScatter));
   if (in_parts) step.rows = (step.rows + step.size() - 1) / step.size();
   if (ordered) step.tail.clear();
   if (reduces(step.act)) draw_reduction(step);
