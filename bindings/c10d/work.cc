@@ -17,17 +17,6 @@
 
 namespace kolo::c10d_binding {
 
-namespace {
-
-/// Number of futures of the process that were asked for and are not complete.
-std::atomic<int> begun_futures = 0;
-
-}  // namespace
-
-void wait_for_futures() {
-  for (int left = begun_futures; left != 0; left = begun_futures) begun_futures.wait(left);
-}
-
 /// Shared with the thread, which outlives the FutureThread if a callback destroys the latter.
 struct FutureThread::State {
   std::mutex mutex;
@@ -45,7 +34,6 @@ struct FutureThread::State {
     if (state->closed) return false;
     if (!state->thread.joinable()) state->thread = std::thread([state] { state->run(); });
     ++state->begun;
-    ++begun_futures;
     return true;
   }
 
@@ -68,7 +56,6 @@ struct FutureThread::State {
       lock.unlock();
       work->complete_future();
       work.reset();  // without the lock: this may drop the last reference to the group
-      if (--begun_futures == 0) begun_futures.notify_all();
       lock.lock();
       --begun;
     }

@@ -65,9 +65,6 @@ class FutureThread {
   std::shared_ptr<State> state_;
 };
 
-/// Waits until the futures of all groups are complete, after the end of the world.
-KOLO_API void wait_for_futures();
-
 class GroupWork final : public c10d::Work {
  public:
   struct Call {

@@ -1,6 +1,5 @@
 // kolo's backend of torch.distributed. torch's own bindings of c10d::Backend carry its calls.
 #include "bindings/c10d/interruption.h"
-#include "bindings/c10d/work.h"
 #include "bindings/python/extension/ends_by_ctrl_c.h"
 #include "bindings/python/extension/parts.h"
 
@@ -94,9 +93,6 @@ void add_c10d(py::module_& module) {
              "is there.");
   module.def("create_group_without_ranks", &create_without_ranks,
              "The backend of a group that waits for reconfigure().");
-  module.def("wait_for_futures", &c10d_binding::wait_for_futures,
-             py::call_guard<py::gil_scoped_release>(),
-             "Until the futures of all groups are complete, after shutdown().");
   c10d_binding::set_interruption_check(&run_signal_handlers);
 }
 

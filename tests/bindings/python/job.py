@@ -49,7 +49,7 @@ class Job:
     def __init__(self, commands, environment=None, each=None):
         """`each`: what a process's environment has besides, by its number."""
         self.processes = [subprocess.Popen(
-            [str(word) for word in command], env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
+            [str(word) for word in command], env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"} | (environment or {})
             | (each(number) if each else {}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True, stdin=subprocess.DEVNULL) for number, command in enumerate(commands)]
 
@@ -60,14 +60,25 @@ class Job:
             try:
                 outputs.append(process.communicate(timeout=limit)[0])
             except subprocess.TimeoutExpired:
-                self.kill()
-                raise AssertionError(f"not ended after {limit} s: {process.args}\n{process.communicate()[0]}") from None
+                rest = "\n".join(self.where_they_are(self.processes[len(outputs):]))
+                raise AssertionError(f"not ended after {limit} s: {process.args}\n{rest}") from None
         return [process.returncode for process in self.processes], outputs
 
-    def kill(self):
+    def where_they_are(self, processes):
+        """What each has said, with the lines of Python at which it is ended now."""
+        self.kill(signal.SIGABRT)
+        for process in processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                pass
+        self.kill()
+        return [process.communicate()[0] for process in processes]
+
+    def kill(self, by=signal.SIGKILL):
         for process in self.processes:
             try:
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(process.pid, by)
             except ProcessLookupError:
                 pass
 
