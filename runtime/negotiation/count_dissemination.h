@@ -50,11 +50,13 @@ class CountDissemination {
   void open(const HostLayout& nodes);
   /// Whether this rank speaks for its node to others.
   bool leads() const { return !links_.empty(); }
+  /// The next plan. Plans are numbered alike on all ranks, from 1 on.
+  void begin();
+  /// The latest one; 0 before the first.
+  std::uint64_t plan() const { return plan_; }
 
   // Precondition of what follows: leads().
 
-  /// The next plan. Plans are numbered alike on all ranks, from 1 on.
-  void begin();
   /// What this rank's node has counted.
   Status tell(const PlanCount& node);
   /// The last one.

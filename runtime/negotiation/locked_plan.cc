@@ -11,7 +11,7 @@ namespace {
 
 // A published count: the number of the process set (20 bits) and of its plan (10 bits), whether all
 // and whether any of those who have counted make it their last one, and the count.
-constexpr int kEpochBits = 10;
+constexpr int kPlanBits = 10;
 constexpr int kStampShift = 34;
 constexpr std::uint64_t kAllLeft = std::uint64_t{1} << 33;
 constexpr std::uint64_t kAnyLeft = std::uint64_t{1} << 32;
@@ -37,7 +37,8 @@ void LockedPlan::open(PlanNeighbours neighbours) {
 }
 
 std::uint64_t LockedPlan::stamp() const {
-  return std::uint64_t{communicator_.id()} << kEpochBits | (epoch_ & ((1U << kEpochBits) - 1));
+  return std::uint64_t{communicator_.id()} << kPlanBits |
+         (dissemination_.plan() & ((1U << kPlanBits) - 1));
 }
 
 // Sequentially consistent, as are all looks at counts and at who is asleep: of two ranks that
@@ -62,7 +63,7 @@ PlanCount LockedPlan::counted_here() const {
 }
 
 void LockedPlan::lock(SlotLists lists) {
-  ++epoch_;
+  dissemination_.begin();
   state_ = State::kLocked;
   ready_ = agreed_ = {};
   steps_ = seen_ = calls_ = in_part_ = 0;
@@ -83,10 +84,7 @@ void LockedPlan::lock(SlotLists lists) {
     list.by_step = std::move(by_step);
     lists_.push_back(std::move(list));
   }
-  if (leads()) {
-    dissemination_.begin();
-    publish_elsewhere();
-  }
+  if (leads()) publish_elsewhere();
   publish(0);
 }
 

@@ -132,7 +132,6 @@ class LockedPlan {
   std::vector<const Word*> words_;  ///< their counts, and then that of all other nodes, if any
   std::size_t own_ = 0;             ///< index of this rank's line
   State state_ = State::kOff;
-  std::uint32_t epoch_ = 0;  ///< number of plans so far
   std::vector<List> lists_;
   std::vector<Place> places_;  ///< by slot
   Count ready_;                ///< lists counted here
