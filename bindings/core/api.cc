@@ -397,10 +397,8 @@ int newcomers() {
     if (g.options.store && g.options.store->is_served_here()) {
       g.runtime->log().warning(
           "this job does not survive the loss of rank {}, which serves the store of the members; "
-          "let "
-          "another process serve it, start the ranks by kolo-run with --min-np, or let them meet "
-          "in "
-          "a file (KOLO_INIT_METHOD=file:///path)",
+          "let another process serve it, start the ranks by kolo-run with --min-np, or let them "
+          "meet in a file (KOLO_INIT_METHOD=file:///path)",
           g.runtime->world().rank());
     }
   }

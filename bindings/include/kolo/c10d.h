@@ -244,7 +244,7 @@ class KOLO_API ProcessGroupKolo final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
       std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
       const c10d::AllgatherOptions& options = {}) override;
-  /// Sizes may differ between ranks, which only the root sees, so all gathers are negotiated.
+  /// Sizes may differ between ranks, which only the root sees, so this call is always negotiated.
   c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
                                         std::vector<at::Tensor>& inputs,
                                         const c10d::GatherOptions& options = {}) override;
