@@ -123,7 +123,7 @@ void Group::refuse(CycleContext& context, EntryPtr entry) {
 bool Group::meets_first(const PlannedOperation& operation) {
   const Signature& signature = operation.signature();
   if (!is_rooted(signature.kind)) return false;
-  // The control segments bound a rank to one call ahead.
+  // The exchange bounds how far ahead ranks run.
   const Exchange::Request call = *exchange_of(operation, communicator_);
   if (!signature.on_device && exchange_.limits().take(call.kind, call.bytes())) return false;
   bytes_ahead_ += bytes_ahead(operation, communicator_);

@@ -19,11 +19,11 @@ std::optional<OrderedCall> announced_on(const ControlSegment& segment) {
   return OrderedCall{number, fingerprint};
 }
 
-/// The call in a slot; nothing while the slot changes.
-std::optional<OrderedCall> call_in(const ControlSegment::Slot& slot) {
-  const std::uint64_t flag = slot.line.flag.load(std::memory_order_acquire);
-  const OrderedCall call{slot.line.number.load(std::memory_order_relaxed),
-                         slot.line.fingerprint.load(std::memory_order_relaxed)};
+/// The call in a line; nothing while the line changes.
+std::optional<OrderedCall> call_in(const ControlSegment::Line& line) {
+  const std::uint64_t flag = line.flag.load(std::memory_order_acquire);
+  const OrderedCall call{line.number.load(std::memory_order_relaxed),
+                         line.fingerprint.load(std::memory_order_relaxed)};
   if (call.flag() != flag) return std::nullopt;
   return call;
 }
@@ -45,19 +45,20 @@ bool CallChecks::was_refused(const OrderedCall& call) const {
 }
 
 Result<std::optional<OrderedCall>> CallChecks::find_elsewhere(
-    std::size_t rank, const OrderedCall& awaited, const ControlSegment::Slot& awaited_slot) const {
-  const auto exchanged = call_in(awaited_slot);
+    std::size_t rank, const OrderedCall& awaited, const ControlSegment::Line& awaited_line) const {
+  const auto exchanged = call_in(awaited_line);
   if (exchanged && exchanged->number == awaited.number &&
       exchanged->fingerprint != awaited.fingerprint)
     return mismatch(awaited, rank, exchanged->fingerprint);
-  // While ranks make the same calls, the same calls are in the same slots.
+  // While ranks make the same calls, the same calls are in the same lines.
   std::optional<OrderedCall> elsewhere;
-  for (const ControlSegment::Slot& slot : segments_[rank]->slots) {
-    const auto call = call_in(slot);
+  for (std::size_t i = 0; i < ControlSegment::kLines; ++i) {
+    const ControlSegment::Line& line = segments_[rank]->line(i);
+    const auto call = call_in(line);
     if (!call) continue;
     if (was_refused(*call)) return mismatch({call->number, kRefusedCall}, rank, call->fingerprint);
     const bool is_later = call->number > awaited.number;
-    if (&slot == &awaited_slot ? is_later : call->number == awaited.number) elsewhere = call;
+    if (&line == &awaited_line ? is_later : call->number == awaited.number) elsewhere = call;
   }
   return elsewhere;
 }
@@ -65,11 +66,11 @@ Result<std::optional<OrderedCall>> CallChecks::find_elsewhere(
 /// Finds out why a rank's flag does not come. The rank may be in another call, exchanged or
 /// announced. Or its latest call was a broadcast from itself, which failed at once on this rank.
 Status CallChecks::check_waited_for(std::size_t rank, const OrderedCall& awaited,
-                                    const ControlSegment::Slot& awaited_slot,
+                                    const ControlSegment::Line& awaited_line,
                                     const std::atomic<std::uint64_t>& flag) const {
   const auto has_arrived = [&] { return flag.load(std::memory_order_acquire) == awaited.flag(); };
-  KOLO_ASSIGN(const auto elsewhere, find_elsewhere(rank, awaited, awaited_slot));
-  // Read after the slots, so that whatever the rank announced before is visible by now.
+  KOLO_ASSIGN(const auto elsewhere, find_elsewhere(rank, awaited, awaited_line));
+  // Read after the lines, so that whatever the rank announced before is visible by now.
   const auto other = announced_on(*segments_[rank]);
   if (other && other->number == awaited.number && !has_arrived())
     return mismatch(awaited, rank, other->fingerprint);
@@ -100,15 +101,15 @@ OrderedCall CallChecks::announce(const OrderedCall& call) {
 
 Result<bool> CallChecks::compare(const OrderedCall& call, std::size_t& next) const {
   for (; call.number != 0 && next < segments_.size(); ++next) {
-    const ControlSegment& segment = *segments_[next];
+    ControlSegment& segment = *segments_[next];
     const auto other = announced_on(segment);
     if (other && other->number == call.number) {
       if (other->fingerprint != call.fingerprint) return mismatch(call, next, other->fingerprint);
       continue;
     }
     bool passed = other && other->number > call.number;
-    for (const ControlSegment::Slot& slot : segment.slots) {
-      const auto exchanged = call_in(slot);
+    for (std::size_t i = 0; i < ControlSegment::kLines; ++i) {
+      const auto exchanged = call_in(segment.line(i));
       if (!exchanged) continue;
       // If the fingerprints are equal, the rank may have declined that call, and will announce it.
       if (exchanged->number == call.number && exchanged->fingerprint != call.fingerprint)
@@ -120,9 +121,9 @@ Result<bool> CallChecks::compare(const OrderedCall& call, std::size_t& next) con
   return true;
 }
 
-Status CallChecks::check_slot(const OrderedCall& call, std::size_t rank,
-                              const ControlSegment::Slot& slot) const {
-  const auto other = call_in(slot);
+Status CallChecks::check_line(const OrderedCall& call, std::size_t rank,
+                              const ControlSegment::Line& line) const {
+  const auto other = call_in(line);
   if (other && other->number == call.number && other->fingerprint != call.fingerprint)
     return mismatch(call, rank, other->fingerprint);
   return {};

@@ -33,20 +33,20 @@ class CallChecks {
   /// announced the same call. kMismatch names both calls.
   Result<bool> compare(const OrderedCall& call, std::size_t& next) const;
 
-  /// Finds out why a rank's flag of the call `awaited` does not come to `slot` of its segment.
+  /// Finds out why a rank's flag of the call `awaited` does not come to `line` of its segment.
   /// kMismatch if the rank is in another call. `flag`: what is waited for there.
   Status check_waited_for(std::size_t rank, const OrderedCall& awaited,
-                          const ControlSegment::Slot& slot,
+                          const ControlSegment::Line& line,
                           const std::atomic<std::uint64_t>& flag) const;
-  /// kMismatch if a rank has another call of the same number in that slot.
-  Status check_slot(const OrderedCall& call, std::size_t rank,
-                    const ControlSegment::Slot& slot) const;
+  /// kMismatch if a rank has another call of the same number in that line.
+  Status check_line(const OrderedCall& call, std::size_t rank,
+                    const ControlSegment::Line& line) const;
 
  private:
-  /// A call in the rank's slots that shows that the awaited one is another of its calls; kMismatch
+  /// A call in the rank's lines that shows that the awaited one is another of its calls; kMismatch
   /// if they show another call in its place.
   Result<std::optional<OrderedCall>> find_elsewhere(std::size_t rank, const OrderedCall& awaited,
-                                                    const ControlSegment::Slot& awaited_slot) const;
+                                                    const ControlSegment::Line& awaited_line) const;
   Error mismatch(const OrderedCall& call, std::size_t rank, std::uint64_t fingerprint) const;
   /// Whether this rank refused that call of its own number.
   bool was_refused(const OrderedCall& call) const;

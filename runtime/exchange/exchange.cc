@@ -60,11 +60,12 @@ void Exchange::open(int partition, ExchangeUse use) {
 void Exchange::clear() {
   if (segments_.empty()) return;
   ControlSegment& segment = *segments_[own()];
-  for (ControlSegment::Slot& slot : segment.slots) {
-    for (auto* const number :
-         {&slot.line.flag, &slot.line.number, &slot.line.fingerprint, &slot.summed})
+  for (std::size_t i = 0; i < ControlSegment::kLines; ++i) {
+    ControlSegment::Line& line = segment.line(i);
+    for (auto* const number : {&line.flag, &line.number, &line.fingerprint})
       number->store(0, std::memory_order_release);
   }
+  for (ControlSegment::Slot& slot : segment.slots) slot.summed.store(0, std::memory_order_release);
   segment.announced.store(0, std::memory_order_release);
 }
 
@@ -79,18 +80,24 @@ OrderedCall Exchange::call_of(const Request& request) const {
 }
 
 ControlSegment::Slot& Exchange::slot_of(std::size_t rank) const {
-  const std::uint64_t exchange = wait_.phase == Phase::kRoom ? calls_.count - 1 : calls_.count;
-  return segments_[rank]->slots[exchange % 2];
+  return segments_[rank]->slots[slots_ % 2];
+}
+
+OrderedCall Exchange::awaited() const {
+  const ControlSegment::Line& line = line_of(own());
+  return {line.number.load(std::memory_order_relaxed),
+          line.fingerprint.load(std::memory_order_relaxed)};
 }
 
 std::byte* Exchange::data_of(std::size_t rank) const {
   if (is_in_ring()) return segments_[rank]->ring + ring_.begin;
+  if (runs_ahead_) return segments_[rank]->ahead[wait_.line - 2].data;
   ControlSegment::Slot& slot = slot_of(rank);
-  return request_.bytes() <= ControlSegment::kLargestInLine ? slot.line.data : slot.data;
+  return request_.bytes() <= ControlSegment::kLargestInLine ? slot.in_line : slot.data;
 }
 
-const std::atomic<std::uint64_t>& Exchange::flag_in(const ControlSegment::Slot& slot) const {
-  return wait_.phase == Phase::kSums ? slot.summed : slot.line.flag;
+const std::atomic<std::uint64_t>& Exchange::flag_of(std::size_t rank) const {
+  return wait_.phase == Phase::kSums ? slot_of(rank).summed : line_of(rank).flag;
 }
 
 void Exchange::begin(const Request& request) {
@@ -99,19 +106,22 @@ void Exchange::begin(const Request& request) {
   request_ = request;
   state_ = State::kRunning;
   if (is_two_rank_) {
-    calls_.running = call_of(request);
-    return pair_.begin({request.input, request.bytes()}, request.sequence,
-                       calls_.running.fingerprint);
+    call_ = call_of(request);
+    return pair_.begin({request.input, request.bytes()}, request.sequence, call_.fingerprint);
   }
-  ++calls_.count;
+  const bool ran_ahead = runs_ahead_;
+  runs_ahead_ = is_rooted(request.kind) && request.bytes() <= ControlSegment::kLargestAhead;
+  ++(runs_ahead_ ? ahead_ : slots_);
   two_shot_ = is_two_shot(request);
   if (is_in_ring()) take_from_ring();
-  calls_.before = calls_.running;
-  calls_.running = call_of(request);
+  call_ = call_of(request);
   wait_.looks = 0;
-  if (all_seen_) return publish();
+  const bool stays_ahead = ran_ahead && runs_ahead_;
+  if (unseen_ == 0 || (stays_ahead && unseen_ < kAhead)) return publish();
   wait_.phase = Phase::kRoom;
-  wait_.flag = calls_.before.flag();
+  if (stays_ahead) wait_.line = ahead_line(ahead_ - kAhead / 2);  // else that of the call before
+  unseen_ = stays_ahead ? kAhead / 2 - 1 : 0;
+  wait_.flag = awaited().flag();
   wait_.next = 0;
   wait_.end = segments_.size();
 }
@@ -124,21 +134,23 @@ void Exchange::take_from_ring() {
 
 void Exchange::publish() {
   wait_.phase = Phase::kInputs;
-  wait_.flag = calls_.running.flag();
+  wait_.line = runs_ahead_ ? ahead_line(ahead_) : slots_ % 2;
+  wait_.flag = call_.flag();
   publish_input();
   wait_.next = 0;
   wait_.end = segments_.size();
-  all_seen_ = true;
+  bool sees_all = true;
   if (is_rooted(request_.kind)) {
     if (gives_input()) {
       wait_.next = wait_.end;
-      all_seen_ = false;
+      sees_all = false;
     } else if (request_.kind != OperationKind::kGather) {
       wait_.next = static_cast<std::size_t>(request_.root);
       wait_.end = wait_.next + 1;
-      all_seen_ = segments_.size() == 2;
+      sees_all = segments_.size() == 2;
     }
   }
+  unseen_ = sees_all ? 0 : unseen_ + 1;
   ring_sleepers();
 }
 
@@ -182,9 +194,9 @@ void Exchange::publish_input() {
     copy_to_segment({0, kept.begin});
     copy_to_segment({kept.end, request_.count});
   }
-  ControlSegment::Line& line = slot_of(own()).line;
-  line.number.store(calls_.running.number, std::memory_order_relaxed);
-  line.fingerprint.store(calls_.running.fingerprint, std::memory_order_relaxed);
+  ControlSegment::Line& line = line_of(own());
+  line.number.store(call_.number, std::memory_order_relaxed);
+  line.fingerprint.store(call_.fingerprint, std::memory_order_relaxed);
   line.flag.store(wait_.flag, std::memory_order_release);
 }
 
@@ -206,8 +218,8 @@ bool Exchange::all_arrived() {
   for (; wait_.next < wait_.end; ++wait_.next) {
     if (arrived(wait_.next)) continue;
     if (++wait_.looks < kLooks) return false;
-    status_ = checks_.check_waited_for(wait_.next, awaited(), slot_of(wait_.next),
-                                       flag_in(slot_of(wait_.next)));
+    status_ =
+        checks_.check_waited_for(wait_.next, awaited(), line_of(wait_.next), flag_of(wait_.next));
     return !status_.ok();
   }
   return true;
@@ -266,9 +278,13 @@ bool Exchange::advance() {
 }
 
 void Exchange::fetch_next_slot() const {
-  if (!all_seen_) return;
+  if (runs_ahead_) {
+    const ControlSegment::Line& line = segments_[own()]->line(ahead_line(ahead_ + 1));
+    return fetch_to_write(reinterpret_cast<const std::byte*>(&line));
+  }
+  if (unseen_ > 0) return;
   const std::size_t bytes = request_.bytes();
-  const ControlSegment::Slot& slot = segments_[own()]->slots[(calls_.count + 1) % 2];
+  const ControlSegment::Slot& slot = segments_[own()]->slots[(slots_ + 1) % 2];
   fetch_to_write(reinterpret_cast<const std::byte*>(&slot.line));
   if (bytes > ControlSegment::kLargestInLine && bytes <= ControlSegment::kLargestInSlot)
     fetch_to_write(slot.data, bytes);
@@ -343,24 +359,24 @@ bool Exchange::fall_asleep() {
 }
 
 Status Exchange::look_back() const {
-  if (busy() || is_two_rank_ || all_seen_ || calls_.count == 0) return {};
+  if (busy() || is_two_rank_ || unseen_ == 0) return {};
   for (std::size_t rank = 0; rank < segments_.size(); ++rank)
-    KOLO_TRY(checks_.check_slot(calls_.running, rank, slot_of(rank)));
+    KOLO_TRY(checks_.check_line(call_, rank, line_of(rank)));
   return {};
 }
 
 std::string Exchange::describe() const {
   if (is_two_rank_) {
     return fmt::format("{} of {} as call {}{} waits for rank {}", algorithm(),
-                       to_text(calls_.running.fingerprint), request_.sequence,
-                       communicator_.suffix(), pair_.partner());
+                       to_text(call_.fingerprint), request_.sequence, communicator_.suffix(),
+                       pair_.partner());
   }
   std::vector<int> missing;
   for (std::size_t rank = wait_.next; busy() && rank < wait_.end; ++rank) {
     if (!arrived(rank)) missing.push_back(communicator_.ranks()[rank]);
   }
   return fmt::format("{} of {} as call {}{} waits for rank{} {}", algorithm(),
-                     to_text(calls_.running.fingerprint), request_.sequence, communicator_.suffix(),
+                     to_text(call_.fingerprint), request_.sequence, communicator_.suffix(),
                      missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
 }
 

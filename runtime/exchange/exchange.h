@@ -33,6 +33,11 @@
 // in the ring never overwrites that of the previous call. Sums are in order of rank, so bitwise
 // equal on all ranks.
 //
+// Calls with a root and few bytes run further ahead of each other: then ranks that share a core
+// take turns once in many calls. They have lines of their own. A rank that has published kAhead of
+// them in a row, and has seen no flags of the others, waits for all flags of one in their middle.
+// So no rank overwrites a line that another one still reads or waits for.
+//
 // Calls too large for the exchange are announced on the control segment. A rank that has waited for
 // a while checks whether the other rank is in another call of the same number: then ranks are out
 // of step.
@@ -134,7 +139,7 @@ class Exchange {
                                   request.before);
   }
   /// Fingerprint of the latest request.
-  std::uint64_t fingerprint() const { return calls_.running.fingerprint; }
+  std::uint64_t fingerprint() const { return call_.fingerprint; }
   /// A request has begun and is not done.
   bool busy() const { return state_ == State::kRunning || state_ == State::kAbandoned; }
 
@@ -183,6 +188,8 @@ class Exchange {
   std::string describe() const;
 
  private:
+  /// How many calls a rank publishes whose flags it has not seen, at most.
+  static constexpr std::uint64_t kAhead = ControlSegment::kAheadLines * 2 / 3;
   /// begin() → kRunning → kIdle, or → kDeclined: left to a schedule. kRunning ↔ kAbandoned: its
   /// caller has left it, and an operation adopts it.
   enum class State : std::uint8_t { kIdle, kRunning, kAbandoned, kDeclined };
@@ -203,15 +210,22 @@ class Exchange {
   }
   std::size_t own() const { return static_cast<std::size_t>(communicator_.rank()); }
   OrderedCall call_of(const Request& request) const;
+  /// The line of the call of this number among those that run ahead.
+  static std::size_t ahead_line(std::uint64_t number) {
+    return 2 + number % ControlSegment::kAheadLines;
+  }
+  /// The line of a rank that this phase looks at.
+  ControlSegment::Line& line_of(std::size_t rank) const {
+    return segments_[rank]->line(wait_.line);
+  }
   ControlSegment::Slot& slot_of(std::size_t rank) const;
   std::byte* data_of(std::size_t rank) const;
-  /// The flag of a slot that this phase waits for.
-  const std::atomic<std::uint64_t>& flag_in(const ControlSegment::Slot& slot) const;
-  const OrderedCall& awaited() const {
-    return wait_.phase == Phase::kRoom ? calls_.before : calls_.running;
-  }
+  /// A rank's flag that this phase waits for.
+  const std::atomic<std::uint64_t>& flag_of(std::size_t rank) const;
+  /// The call whose flags this phase waits for.
+  OrderedCall awaited() const;
   bool arrived(std::size_t rank) const {
-    return flag_in(slot_of(rank)).load(std::memory_order_acquire) == wait_.flag;
+    return flag_of(rank).load(std::memory_order_acquire) == wait_.flag;
   }
   bool advance_two_rank();
   /// Whether all ranks that this phase waits for have arrived, or status_ is set.
@@ -260,6 +274,7 @@ class Exchange {
   /// What the running exchange waits for.
   struct Wait {
     Phase phase = Phase::kInputs;
+    std::size_t line = 0;    ///< where the flag comes, unless it is that of a sum
     std::uint64_t flag = 0;  ///< flag of this phase
     std::size_t next = 0;    ///< first rank that has not been seen in this phase
     std::size_t end = 0;     ///< end of the ranks to see in this phase
@@ -269,11 +284,6 @@ class Exchange {
   struct Retry {
     std::uint64_t next = 0;   ///< first call to be tried
     std::uint64_t pause = 1;  ///< calls to skip after the next declined one
-  };
-  struct Calls {
-    OrderedCall running;      ///< or the latest one
-    OrderedCall before;       ///< the exchange before
-    std::uint64_t count = 0;  ///< exchanges so far
   };
   /// Where the input lies in the ring; the same on all control segments.
   struct RingRange {
@@ -300,15 +310,18 @@ class Exchange {
   State state_ = State::kIdle;
   Status status_;
   Request request_;
-  Calls calls_;
+  OrderedCall call_;          ///< the running one, or the latest
+  std::uint64_t slots_ = 0;   ///< exchanges so far that had slots
+  std::uint64_t ahead_ = 0;   ///< exchanges so far that ran ahead
+  std::uint64_t unseen_ = 0;  ///< the latest ones that not all ranks are known to have published
   Wait wait_;
   Retry retry_;
   RingRange ring_;
   Buffers buffers_;
   ControlSegment::BufferOffsets offsets_;  ///< buffer offsets of this rank in the running exchange
   bool is_two_rank_ = false;
+  bool runs_ahead_ = false;   ///< the running exchange has a line of those that run ahead
   bool two_shot_ = false;     ///< the running exchange takes two hops
-  bool all_seen_ = true;      ///< every flag of the latest exchange was seen
   bool were_mapped_ = false;  ///< all_mapped() in the latest call with depends_on_offsets()
   bool asleep_ = false;
 };

@@ -39,7 +39,7 @@ void Exchange::publish_offsets() {
   };
   if (request_.prescale.is_identity()) offsets_.input = offset_of_memory(request_.input);
   offsets_.output = offset_of_memory(request_.output);
-  std::memcpy(slot_of(own()).line.data, &offsets_, sizeof offsets_);
+  std::memcpy(slot_of(own()).in_line, &offsets_, sizeof offsets_);
 }
 
 Status Exchange::find_buffers() {
@@ -47,7 +47,7 @@ Status Exchange::find_buffers() {
   const bool have_offsets = bytes > ControlSegment::kLargestInLine;
   for (std::size_t rank = 0; rank < segments_.size(); ++rank) {
     ControlSegment::BufferOffsets offsets;
-    if (have_offsets) std::memcpy(&offsets, slot_of(rank).line.data, sizeof offsets);
+    if (have_offsets) std::memcpy(&offsets, slot_of(rank).in_line, sizeof offsets);
     const std::span<std::byte> window =
         window_.windows()[static_cast<std::size_t>(communicator_.ranks()[rank])];
     for (const auto& [offset, memory] : {std::pair(offsets.input, &buffers_.inputs[rank]),

@@ -32,17 +32,15 @@ struct alignas(kCacheLine) ControlSegment {
   /// Bytes of the largest input of an exchange.
   static constexpr std::size_t kLargest = 128 << 10;
 
-  /// A flag, and the data that fits beside it on one cache line.
-  struct alignas(kCacheLine) Line {
+  struct Line {
     std::atomic<std::uint64_t> flag = 0;  ///< OrderedCall::flag() of the call whose data is here
     /// Number and fingerprint of the same call, for ranks that check whether they are out of step.
     /// They may not match the flag while the rank changes the line.
     std::atomic<std::uint64_t> number = 0;
     std::atomic<std::uint64_t> fingerprint = 0;
-    std::byte data[40] = {};
   };
-  /// Bytes of the largest input that lies beside its flag.
-  static constexpr std::size_t kLargestInLine = sizeof(Line::data);
+  /// Bytes of the largest input that lies beside its flag, on one cache line.
+  static constexpr std::size_t kLargestInLine = kCacheLine - sizeof(Line);
   /// Buffer offsets: where in its window the rank's own input and output lie, in bytes. Published
   /// beside the flag if the input does not fit there.
   struct BufferOffsets {
@@ -56,6 +54,7 @@ struct alignas(kCacheLine) ControlSegment {
   static constexpr std::size_t kLargestInSlot = 4 << 10;
   struct alignas(kCacheLine) Slot {
     Line line;
+    std::byte in_line[kLargestInLine];
     /// Flag of the call whose sum is here, too.
     alignas(kCacheLine) std::atomic<std::uint64_t> summed = 0;
     alignas(kCacheLine) std::byte data[kLargestInSlot];
@@ -86,9 +85,21 @@ struct alignas(kCacheLine) ControlSegment {
   std::atomic<std::uint64_t> device_touches_over = 0;
   PlanLine plan;
   Slot slots[2];
+  /// Calls that run ahead (Exchange), in turn.
+  static constexpr std::size_t kAheadLines = 24;
+  static constexpr std::size_t kLargestAhead = 256;
+  struct alignas(kCacheLine) Ahead {
+    Line line;
+    std::byte data[kLargestAhead];
+  };
+  Ahead ahead[kAheadLines];
   /// An input that does not fit behind the previous one starts at offset 0. Three times the largest
   /// input is long enough that the two never overlap.
   alignas(kCacheLine) std::byte ring[3 * kLargest];
+
+  /// The lines of the slots, and behind them those of the calls that run ahead.
+  static constexpr std::size_t kLines = 2 + kAheadLines;
+  Line& line(std::size_t i) { return i < 2 ? slots[i].line : ahead[i - 2].line; }
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

