@@ -280,7 +280,8 @@ bool Exchange::advance() {
 void Exchange::fetch_next_slot() const {
   if (runs_ahead_) {
     const ControlSegment::Line& line = segments_[own()]->line(ahead_line(ahead_ + 1));
-    return fetch_to_write(reinterpret_cast<const std::byte*>(&line));
+    return fetch_to_write(reinterpret_cast<const std::byte*>(&line),
+                          sizeof line + request_.bytes());
   }
   if (unseen_ > 0) return;
   const std::size_t bytes = request_.bytes();

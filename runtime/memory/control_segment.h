@@ -86,8 +86,9 @@ struct alignas(kCacheLine) ControlSegment {
   PlanLine plan;
   Slot slots[2];
   /// Calls that run ahead (Exchange), in turn.
-  static constexpr std::size_t kAheadLines = 24;
-  static constexpr std::size_t kLargestAhead = 256;
+  static constexpr std::size_t kAheadLines = 96;
+  /// Bytes of the largest input of such a call.
+  static constexpr std::size_t kLargestAhead = 1 << 10;
   struct alignas(kCacheLine) Ahead {
     Line line;
     std::byte data[kLargestAhead];

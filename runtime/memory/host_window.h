@@ -35,7 +35,7 @@ class HostWindow {
   static constexpr int kNoPartition = -1;
   /// Bytes of a control segment. Every window begins with one for each partition, zero at first
   /// (Exchange).
-  static constexpr std::size_t kControlSegmentBytes = 532 << 10;
+  static constexpr std::size_t kControlSegmentBytes = 632 << 10;
   /// Slots of a partition: operations that can hold one at the same time.
   static constexpr int kSlots = 4;
   /// Partition 0 belongs to the world. A rank can use shared memory in at most four further process

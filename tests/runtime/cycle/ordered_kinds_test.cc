@@ -172,13 +172,14 @@ TEST_P(OrderedKinds, RootsRunAheadAndNothingIsOverwritten) {
       size(),
       [&](int rank, Runtime& runtime) {
         for (std::size_t round = 0; round < (kSanitized ? 300 : 900); ++round) {
-          const auto root = round / 10 % static_cast<std::size_t>(size());
+          const auto root = round / 130 % static_cast<std::size_t>(size());
           constexpr OperationKind kRooted[] = {OperationKind::kBroadcast, OperationKind::kGather,
                                                OperationKind::kScatter};
-          const auto kind = round % 47 == 46 ? OperationKind::kAllgather : kRooted[round / 50 % 3];
+          const auto kind =
+              round % 150 == 149 ? OperationKind::kAllgather : kRooted[round / 130 % 3];
           ASSERT_NO_FATAL_FAILURE(run_call(
               runtime, 0, all(), static_cast<std::size_t>(rank),
-              {.kind = kind, .type = DataType::kInt32, .count = 1 + round % 80, .root = root}));
+              {.kind = kind, .type = DataType::kInt32, .count = 1 + round % 320, .root = root}));
         }
       },
       options());
