@@ -34,6 +34,7 @@ class ForwardingTransport : public Transport {
   }
   std::vector<MessageKey> unclaimed() const override { return inner_->unclaimed(); }
   LinkActivity activity(int peer) const override { return inner_->activity(peer); }
+  const std::vector<int>& active_peers() const override { return inner_->active_peers(); }
   bool progress() override { return inner_->progress(); }
   int event_fd() const override { return inner_->event_fd(); }
   bool arm() override { return inner_->arm(); }

@@ -90,6 +90,9 @@ class Transport {
 
   /// `peer`: any rank that connect() named. Never opens a link.
   virtual LinkActivity activity(int peer) const = 0;
+  /// The peers to which this rank has sent, or from which something has come, in the order in which
+  /// that began.
+  virtual const std::vector<int>& active_peers() const = 0;
 
   /// Moves everything that can move now; true if anything happened.
   virtual bool progress() = 0;

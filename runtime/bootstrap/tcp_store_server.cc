@@ -223,22 +223,18 @@ void TcpStoreServer::on_hello(Connection& connection, const Fields& hello) {
   }
   if (lobby_) {
     connection.process = member->rank;
-    connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
-    return;
-  }
-  if (member->size == 0) {
+  } else if (member->size == 0) {
     meetings_.note_gone(member->rank);
-    connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
     connection.closing = true;
-    return;
+  } else {
+    // The rank tries again, but this server ends with its meeting. The next server will hear it.
+    connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(member->rank);
+    if (connection.closed) return;
+    const auto meeting = meetings_.join(*member);
+    if (!meeting.ok()) return refuse(meeting.error(), proof(options_.secret, "server"));
+    connection.rank = member->rank;
+    connection.meeting = *meeting;
   }
-  // The rank tries again, but this server ends with its meeting. The next server will hear it.
-  connection.closed = !options_.keeps_listening && meetings_.has_left_the_first(member->rank);
-  if (connection.closed) return;
-  const auto meeting = meetings_.join(*member);
-  if (!meeting.ok()) return refuse(meeting.error(), proof(options_.secret, "server"));
-  connection.rank = member->rank;
-  connection.meeting = *meeting;
   connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
 }
 

@@ -35,8 +35,7 @@ HealthCheck::HealthCheck(CycleContext& context, const Log& log, OnLost on_lost)
       log_(log),
       on_lost_(std::move(on_lost)),
       watch_(context.groups.world().communicator().world(), log),
-      heartbeat_(context.groups.world().communicator().size(),
-                 std::chrono::seconds(context.config.heartbeat_timeout_s)),
+      heartbeat_(std::chrono::seconds(context.config.heartbeat_timeout_s)),
       next_check_(Clock::now()) {}
 
 std::chrono::seconds HealthCheck::operation_timeout() const {
@@ -95,8 +94,9 @@ void HealthCheck::check_processes() {
 void HealthCheck::check_heartbeats(Clock::time_point now) {
   Group& world = context_.groups.world();
   const int own = world.communicator().rank();
+  const Transport& transport = context_.services.transport;
   const auto findings = heartbeat_.look(
-      now, [&](int rank) { return context_.services.transport.activity(rank); },
+      now, transport.active_peers(), [&](int rank) { return transport.activity(rank); },
       [&](int rank) { return rank == own || context_.peers.has_left(rank); });
   for (const int rank : findings.beat) {
     // Best effort: the transport reports ranks that cannot be reached.

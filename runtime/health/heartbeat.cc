@@ -10,24 +10,23 @@ constexpr std::chrono::milliseconds kPause{200};
 
 }  // namespace
 
-Heartbeat::Heartbeat(int size, std::chrono::seconds timeout)
+Heartbeat::Heartbeat(std::chrono::seconds timeout)
     : timeout_(timeout),
       interval_(timeout_ / 4),
-      pause_(std::min<Clock::duration>(interval_, kPause)),
-      peers_(static_cast<std::size_t>(size)) {}
+      pause_(std::min<Clock::duration>(interval_, kPause)) {}
 
 void Heartbeat::begin(Clock::time_point now) {
   // A rank that was stopped (a whole job by Ctrl-Z) has heard nothing because it did not listen.
   const bool has_slept = next_ != Clock::time_point::min() && now >= next_ + interval_;
   if (has_slept) {
-    for (Peer& peer : peers_) peer.heard_at = now;
+    for (auto& [rank, peer] : peers_) peer.heard_at = now;
   }
   next_ = now + pause_;
 }
 
 void Heartbeat::look_at(int rank, Clock::time_point now, LinkActivity activity,
                         Findings& findings) {
-  Peer& peer = peer_of(rank);
+  Peer& peer = peers_[rank];
   if (activity.opened && now >= peer.beat_at) {
     findings.beat.push_back(rank);
     peer.beat_at = now + interval_;

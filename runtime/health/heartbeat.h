@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace kolo {
@@ -22,11 +23,11 @@ class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `timeout`: how long a rank of `size` may be silent.
-  Heartbeat(int size, std::chrono::seconds timeout);
+  /// `timeout`: how long a rank may be silent.
+  explicit Heartbeat(std::chrono::seconds timeout);
 
   /// `peer` has sent a beat: from now on it must be heard of.
-  void on_beat(int peer) { peer_of(peer).expected = true; }
+  void on_beat(int peer) { peers_[peer].expected = true; }
 
   /// Whether it is time for look().
   bool due(Clock::time_point now) const { return now >= next_; }
@@ -39,13 +40,15 @@ class Heartbeat {
     std::vector<int> beat;       ///< ranks to send a beat to
     std::vector<Silent> silent;  ///< ranks that were silent for the timeout
   };
-  /// `activity_of(rank)`: Transport::activity(). `is_gone(rank)`: ranks that need no watching,
-  /// which are this rank and those that have sent a shutdown notice.
+  /// `active`: Transport::active_peers(). `activity_of(rank)`: Transport::activity().
+  /// `is_gone(rank)`: ranks that need no watching, which are this rank and those that have sent a
+  /// shutdown notice.
   template <class ActivityOf, class IsGone>
-  Findings look(Clock::time_point now, const ActivityOf& activity_of, const IsGone& is_gone) {
+  Findings look(Clock::time_point now, const std::vector<int>& active,
+                const ActivityOf& activity_of, const IsGone& is_gone) {
     Findings findings;
     begin(now);
-    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
+    for (const int rank : active) {
       if (!is_gone(rank)) look_at(rank, now, activity_of(rank), findings);
     }
     return findings;
@@ -58,14 +61,13 @@ class Heartbeat {
     std::uint64_t arrivals = 0;  // when it was last heard of
     Clock::time_point heard_at = {};
   };
-  Peer& peer_of(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   void begin(Clock::time_point now);
   void look_at(int rank, Clock::time_point now, LinkActivity activity, Findings& findings);
 
   const Clock::duration timeout_;
   const Clock::duration interval_;  ///< between beats
   const Clock::duration pause_;     ///< between looks
-  std::vector<Peer> peers_;
+  std::map<int, Peer> peers_;       ///< by rank
   Clock::time_point next_ = Clock::time_point::min();
 };
 

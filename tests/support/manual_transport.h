@@ -53,6 +53,7 @@ class ManualTransport : public Transport {
   Status post_message(int, std::span<const std::byte>) override { return {}; }
   std::vector<MessageKey> unclaimed() const override { return {}; }
   LinkActivity activity(int) const override { return {}; }
+  const std::vector<int>& active_peers() const override { return no_peers_; }
   bool progress() override { return false; }
   int event_fd() const override { return -1; }
   bool arm() override { return false; }
@@ -73,6 +74,9 @@ class ManualTransport : public Transport {
   void fail_all(const Error& error) override {
     while (!posted.empty()) complete(0, error);
   }
+
+ private:
+  std::vector<int> no_peers_;
 };
 
 }  // namespace kolo::test

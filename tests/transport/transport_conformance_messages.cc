@@ -33,6 +33,26 @@ TEST_P(TransportConformance, MessagesOfOnePeerArriveInOrder) {
   });
 }
 
+TEST_P(TransportConformance, APeerIsActiveOnceSomethingHasPassed) {
+  run(3, [](ConformanceRank& self) {
+    std::byte byte{};
+    if (self.rank == 0) {
+      EXPECT_THAT(self.transport.active_peers(), testing::IsEmpty());
+      EXPECT_TRUE(self.post(1, "to 1").ok());
+      EXPECT_TRUE(self.post(1, "to 1 again").ok());
+      self.send(2, tag(0), {&byte, 1});
+    } else if (self.rank == 1) {
+      self.wait([&] { return self.messages.size() == 2; }, "both messages arrived");
+    } else {
+      self.receive(0, tag(0), {&byte, 1});
+    }
+    self.wait_for_all();
+    const auto expected = self.rank == 0 ? std::vector{1, 2} : std::vector{0};
+    EXPECT_EQ(self.transport.active_peers(), expected) << "rank " << self.rank;
+    self.meet();
+  });
+}
+
 TEST_P(TransportConformance, TheLongestMessageArrives) {
   run(2, [](ConformanceRank& self) {
     const std::string longest(GetParam().largest_message, 'x');

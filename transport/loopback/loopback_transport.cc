@@ -55,7 +55,14 @@ Status LoopbackTransport::connect(int rank, std::vector<Peer> peers, TransportLi
   listener_ = &listener;
   reported_.assign(peers.size(), false);
   activity_.assign(peers.size(), {});
+  active_peers_.clear();
   return {};
+}
+
+LinkActivity& LoopbackTransport::activate(int peer) {
+  LinkActivity& activity = activity_[static_cast<std::size_t>(peer)];
+  if (!activity.opened && activity.arrivals == 0) active_peers_.push_back(peer);
+  return activity;
 }
 
 Status LoopbackTransport::check_peer(int peer) const {
@@ -90,7 +97,7 @@ Status LoopbackTransport::post_message(int peer, std::span<const std::byte> mess
     return KOLO_ERROR(kInvalidArgument, "rank {}: a control message of {} bytes exceeds {}", rank_,
                       message.size(), kLargestMessage);
   }
-  activity_[static_cast<std::size_t>(peer)].opened = true;
+  activate(peer).opened = true;
   const auto delivery = hub_.deliver(
       peer, {.kind = LoopbackPacket::Kind::kControl, .from = rank_, .length = message.size()},
       message);
@@ -105,7 +112,7 @@ void LoopbackTransport::send(int peer, Tag tag, std::span<const std::byte> data,
     transfer.finish(std::move(status));
     return;
   }
-  activity_[static_cast<std::size_t>(peer)].opened = true;
+  activate(peer).opened = true;
   if (data.size() <= kEagerLimit) {
     transfer.finish(delivered(peer, hub_.deliver(peer,
                                                  {.kind = LoopbackPacket::Kind::kEager,
@@ -205,7 +212,7 @@ void LoopbackTransport::handle(const LoopbackPacket& packet, std::span<const std
   if (failure_) return;
   const MessageKey key{.peer = packet.from, .tag = packet.tag};
   const TransferEnd sent{packet.from, packet.length, packet.tag.call, packet.checksum};
-  ++activity_[static_cast<std::size_t>(packet.from)].arrivals;
+  ++activate(packet.from).arrivals;
   switch (packet.kind) {
     case LoopbackPacket::Kind::kControl:
       listener_->on_message(packet.from, bytes);

@@ -37,6 +37,7 @@ class LoopbackTransport final : public Transport {
   LinkActivity activity(int peer) const override {
     return activity_[static_cast<std::size_t>(peer)];
   }
+  const std::vector<int>& active_peers() const override { return active_peers_; }
   bool progress() override;
   int event_fd() const override;
   bool arm() override { return hub_.arm(rank_); }
@@ -65,6 +66,8 @@ class LoopbackTransport final : public Transport {
   };
 
   Status check_peer(int peer) const;
+  /// What has passed between this rank and that peer; something is about to.
+  LinkActivity& activate(int peer);
   Status delivered(int peer, LoopbackHub::Delivery delivery) const;
   void handle(const LoopbackPacket& packet, std::span<const std::byte> bytes);
   void copy_eager(const PostedReceive& receive, const TransferEnd& sent,
@@ -83,6 +86,7 @@ class LoopbackTransport final : public Transport {
   std::vector<std::size_t> free_slots_;
   std::size_t sends_pending_ = 0;
   std::vector<LinkActivity> activity_;
+  std::vector<int> active_peers_;
   std::vector<bool> reported_;  // peers whose failure the listener was told
   LoopbackBatch batch_;         // what progress() is handling
   bool progressing_ = false;

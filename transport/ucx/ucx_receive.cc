@@ -42,8 +42,9 @@ Status UcxTransport::listen() {
 ucs_status_t UcxTransport::accept(UcxStream stream, const UcxHeader& header, void* data,
                                   std::size_t length, std::uint64_t attributes) {
   const int peer = header.sender;
-  Sequence& sequence =
-      links_[static_cast<std::size_t>(peer)].sequences[static_cast<std::size_t>(stream)];
+  Link& link = links_[static_cast<std::size_t>(peer)];
+  activate(link);
+  Sequence& sequence = link.sequences[static_cast<std::size_t>(stream)];
   if (header.sequence != sequence.next_delivered) {
     auto [arrival, status] = keep(data, length, attributes);
     arrival.call = header.tag.call;

@@ -176,6 +176,7 @@ Status UcxTransport::post(UcxStream stream, Link& link, UcxRequest& request,
     return ucx_error(UCS_PTR_STATUS(sent),
                      fmt::format("rank {} sending to rank {}", rank_, link.rank));
   }
+  activate(link);
   ++sequence.next_sent;
   if (sent == nullptr) {
     complete(request, UCS_OK, "sending to");
@@ -282,6 +283,10 @@ LinkActivity UcxTransport::activity(int peer) const {
     activity.arrivals += sequence.next_delivered + sequence.early.size();
   }
   return activity;
+}
+
+void UcxTransport::activate(Link& link) {
+  if (!std::exchange(link.active, true)) active_peers_.push_back(link.rank);
 }
 
 bool UcxTransport::progress() {

@@ -43,6 +43,7 @@ class UcxTransport final : public Transport {
   void receive(int peer, Tag tag, std::span<std::byte> data, Transfer& transfer) override;
   std::vector<MessageKey> unclaimed() const override { return matcher_.unclaimed(); }
   LinkActivity activity(int peer) const override;
+  const std::vector<int>& active_peers() const override { return active_peers_; }
   bool progress() override;
   int event_fd() const override { return ucx_.event_fd; }
   bool arm() override;
@@ -71,6 +72,7 @@ class UcxTransport final : public Transport {
     int rank = 0;
     Peer peer;
     ucp_ep_h endpoint = nullptr;        // owned by the worker
+    bool active = false;                // it is in active_peers_
     bool reached = false;               // a send to this peer has completed
     bool ended = false;                 // forget() was called for it
     bool idle = false;                  // made by connect() in a large world, and not used yet
@@ -123,6 +125,8 @@ class UcxTransport final : public Transport {
   void give_up(const std::string& words);
   static void on_endpoint_failed(void* link, ucp_ep_h endpoint, ucs_status_t status);
   void lose(Link& link, Error error);
+  /// Something is about to pass.
+  void activate(Link& link);
   /// The link carries something from now on. If it broke before, that counts now.
   void use(Link& link);
   bool report_failures();
@@ -137,7 +141,8 @@ class UcxTransport final : public Transport {
   std::optional<std::size_t> host_rendezvous_from_;  // unset: UCX decides
   int rank_ = -1;
   TransportListener* listener_ = nullptr;
-  std::deque<Link> links_;           // by rank; UCX knows the addresses
+  std::deque<Link> links_;  // by rank; UCX knows the addresses
+  std::vector<int> active_peers_;
   ucp_ep_h own_endpoint_ = nullptr;  // to test what can be mapped
   MessageMatcher<UcxArrival> matcher_;
   UcxRequestPool requests_;

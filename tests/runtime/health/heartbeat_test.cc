@@ -16,7 +16,7 @@ class HeartbeatTest : public ::testing::Test {
   Heartbeat::Findings look() {
     EXPECT_TRUE(heartbeat.due(now));
     auto findings = heartbeat.look(
-        now, [&](int rank) { return links[static_cast<std::size_t>(rank)]; },
+        now, {1, 2}, [&](int rank) { return links[static_cast<std::size_t>(rank)]; },
         [&](int rank) { return rank == 0 || rank == gone; });
     EXPECT_FALSE(heartbeat.due(now));
     return findings;
@@ -31,7 +31,7 @@ class HeartbeatTest : public ::testing::Test {
     return findings;
   }
 
-  Heartbeat heartbeat{3, seconds(8)};
+  Heartbeat heartbeat{seconds(8)};
   std::vector<LinkActivity> links = std::vector<LinkActivity>(3);
   int gone = -1;
   Heartbeat::Clock::time_point now = Heartbeat::Clock::time_point(seconds(1000));
