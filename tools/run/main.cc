@@ -125,8 +125,8 @@ void tell_port(Plan& plan) {
   plan.job.store = to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
 }
 
-/// Once this node has failed: keeps the store until ranks of all nodes have heard it there. They may
-/// still load libraries. A signal ends it.
+/// Once this node has failed: keeps the store until ranks of all nodes have heard it there. They
+/// may still load libraries. A signal ends it.
 void await_nodes(const TcpStoreServer& server) {
   sigset_t stops;
   sigemptyset(&stops);
