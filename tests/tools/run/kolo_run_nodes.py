@@ -128,6 +128,19 @@ class Node(unittest.TestCase):
             self.assertEqual((node_0.returncode, errors), (0, ""))
             self.assertEqual(sorted(out.splitlines()), lines_of(4, hosts=2)[:2])
 
+    def test_node_0_that_fails_after_the_meeting_waits_for_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stays = [PROGRAMS["probe"], "--until", f"{folder}/go"]
+            node_0, node_1 = self.start_two_nodes(["sh", "-c", '"$0" && exit 5', PROGRAMS["probe"]], stays)
+            _, errors = node_0.communicate(timeout=LIMIT)
+            self.assertEqual(node_0.returncode, 5)
+            self.assertNotIn("waiting", errors)
+            self.assertIsNone(node_1.poll())
+            pathlib.Path(folder, "go").touch()
+            out, errors = node_1.communicate(timeout=LIMIT)
+            self.assertEqual((node_1.returncode, errors), (0, ""))
+            self.assertEqual(sorted(out.splitlines()), lines_of(4, hosts=2)[2:])
+
     def test_an_elastic_job_of_a_program_that_is_not(self):
         with tempfile.TemporaryDirectory() as folder:
             stays = [PROGRAMS["probe"], "--until", f"{folder}/go"]
