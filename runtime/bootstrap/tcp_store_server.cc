@@ -115,6 +115,7 @@ void TcpStoreServer::serve() {
     {
       const std::lock_guard lock(mutex_);
       is_empty_ = meetings_.is_empty();
+      has_each_node_ = meetings_.has_each_node(options_.nodes, options_.slots);
       changed_.notify_all();
     }
     // After is_empty_ is up to date: once answered, rank 0 may call wait_until_left().

@@ -50,9 +50,9 @@ class TcpStoreServer {
     /// Likewise, where nobody notes ends: a process ends with its lifeline (see kLifelineRequest),
     /// and is taken for lost if the others have waited for it that long. 0: ends are noted.
     std::chrono::seconds patience = std::chrono::seconds(0);
-    /// Likewise, with one launcher on each node: their number, and the processes of each.
+    /// With one launcher on each node: their number, and the processes of each.
     int nodes = 1;
-    int slots = 0;
+    int slots = 1;
   };
 
   /// kInvalidArgument, with a remedy, for a port that is taken.
@@ -68,6 +68,8 @@ class TcpStoreServer {
   /// For a job that is not elastic: the launcher has seen the rank end with exit status 0. Meetings
   /// that it has not joined fail. Any thread.
   void note_rank_end(int rank);
+  /// Likewise: whether a rank of each node but the first has joined a meeting or ended. Any thread.
+  bool has_each_node() const;
 
   // For an elastic job. Any thread.
   /// The launcher starts a process, on this node or another one, or has seen it end. See Lobby.
@@ -173,6 +175,7 @@ class TcpStoreServer {
   std::vector<std::string> warnings_;  ///< guarded by mutex_
   bool stop_ = false;
   bool is_empty_ = true;
+  bool has_each_node_ = false;  ///< guarded by mutex_
   std::optional<Lobby> lobby_;  ///< guarded by mutex_
   bool is_elastic_ = false;     ///< guarded by mutex_
   std::vector<int> gone_;       ///< ranks that note_rank_end() has named; guarded by mutex_

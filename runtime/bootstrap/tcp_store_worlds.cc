@@ -49,6 +49,11 @@ void TcpStoreServer::note_rank_end(int rank) {
   waker_.wake();
 }
 
+bool TcpStoreServer::has_each_node() const {
+  const std::lock_guard lock(mutex_);
+  return has_each_node_;
+}
+
 bool TcpStoreServer::is_in_world(int process) const {
   const std::lock_guard lock(mutex_);
   return lobby_->is_member(process);

@@ -25,6 +25,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -43,6 +44,8 @@ using namespace kolo::run;
 
 // Time for the name of a host that is created just now, such as a container's, to become known.
 constexpr std::chrono::seconds kTimeForName(30);
+// Time for ranks of other nodes to come and hear that node 0 has failed.
+constexpr std::chrono::seconds kTimeForNodes(30);
 
 /// Opens those that were closed for this process. Otherwise a socket would get the number, and
 /// messages for people would go to the socket.
@@ -106,8 +109,8 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan,
   store.size = plan.job.size;
   store.least = plan.elastic.limits.least;
   store.patience = patience;
-  if (!plan.elastic.others.empty()) {
-    store.nodes = static_cast<int>(plan.hosts.size());
+  if (plan.nodes > 1) {
+    store.nodes = plan.nodes;
     store.slots = plan.hosts.front().slots;
   }
   store.secret = plan.job.secret;
@@ -120,6 +123,23 @@ Result<std::unique_ptr<TcpStoreServer>> serve(Plan& plan,
 /// Once the store's port is known.
 void tell_port(Plan& plan) {
   plan.job.store = to_text(Endpoint{plan.job.store, static_cast<std::uint16_t>(plan.listen_port)});
+}
+
+/// Once this node has failed: keeps the store until ranks of all nodes have heard it there. They
+/// may still load libraries. A signal ends it.
+void await_nodes(const TcpStoreServer& server) {
+  sigset_t stops;
+  sigemptyset(&stops);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&stops, signal);
+  const timespec pause = {.tv_sec = 0, .tv_nsec = 50'000'000};
+  bool has_said = false;
+  for (const Deadline end = Deadline::after(kTimeForNodes); !server.has_each_node();) {
+    if (!std::exchange(has_said, true)) {
+      say(fmt::format("waiting for the ranks of other nodes, for at most {} s, to tell them",
+                      kTimeForNodes.count()));
+    }
+    if (end.expired() || ::sigtimedwait(&stops, nullptr, &pause) > 0) return;
+  }
 }
 
 Status make_folder(const std::string& folder) {
@@ -187,9 +207,16 @@ Result<int> run_job(Options options) {
   if (options.checks_build) return show_build(environment);
   KOLO_ASSIGN(Plan plan, make_plan(options, environment));
   if (const Status ready = prepare(options, environment, plan); !ready.ok()) {
-    if (!plan.serves && !options.dry_run)
-      tell_of_failure(plan, plan.places.front().rank, kCannotStart);
-    return ready.error();
+    if (options.dry_run || plan.nodes == 1) return ready.error();
+    const int rank = plan.places.front().rank;
+    if (!plan.serves) tell_of_failure(plan, rank, kCannotStart);
+    if (!plan.serves || plan.job.is_elastic) return ready.error();
+    say(ready.error().message);
+    const auto server = serve(plan, say);
+    if (!server.ok()) return server.error();
+    tell_of_failure(plan, rank, kCannotStart);
+    await_nodes(**server);
+    return kCannotStart;
   }
   if (options.is_foreign() && !options.dry_run) return run_foreign(options, plan, environment);
   if (options.dry_run) {
@@ -232,7 +259,7 @@ Result<int> run_job(Options options) {
   if (options.timeout > 0) options.job.timeout = std::chrono::seconds(options.timeout);
   const auto until_met = Deadline::after(plan.time_to_meet);
   const auto tell_others = [&](int rank, int exit_code) {
-    if (!plan.serves && !elastic && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
+    if (plan.nodes > 1 && !elastic && !until_met.expired()) tell_of_failure(plan, rank, exit_code);
   };
   GoneRanks gone(plan);
   if (!plan.serves && !elastic) {
@@ -249,6 +276,8 @@ Result<int> run_job(Options options) {
   const bool has_failed = !code.ok() || *code != 0;
   if (has_failed && !elastic && !job.first_failed())
     tell_others(plan.places.front().rank, code.ok() ? *code : kCannotStart);
+  // After a signal the user does not want to wait.
+  if (server && plan.nodes > 1 && !elastic && job.first_failed()) await_nodes(*server);
   const bool has_end = job.first_failed() && !job.first_end().empty();
   if (has_end || (code.ok() && *code == kTimedOut)) {
     const std::string ended =

@@ -219,6 +219,7 @@ Status plan_node(const Options& options, const Environment& environment, Plan& p
     plan.job.master_port = plan.listen_port + 1;
   }
   plan.job.master_addr = plan.job.store;
+  plan.nodes = options.nodes;
   plan.node = options.node_rank;
   if (options.elastic.limits.least > 0) return plan_elastic_nodes(options, environment, plan);
   return {};

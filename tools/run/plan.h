@@ -18,7 +18,8 @@ struct Plan {
   std::vector<Place> places;          ///< places of the ranks that this kolo-run starts
   JobDescription job;                 ///< `store` has no port until the port is bound
   bool serves = true;                 ///< the store is in this process
-  int node = 0;                       ///< with one kolo-run on each node: which one this is
+  int nodes = 1;                      ///< with one kolo-run on each: their number
+  int node = 0;                       ///< likewise: which one this is
   ElasticOptions elastic;             ///< elastic jobs: with all limits
   std::string listen_host;            ///< address of the store; empty: all addresses
   int listen_port = 0;                ///< 0: a free port

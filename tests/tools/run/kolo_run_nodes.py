@@ -41,8 +41,8 @@ class Node(unittest.TestCase):
         self.assertRegex(done.stderr, f"kolo-run: 2 nodes meet without a secret.* 127.0.0.1:{port} may join; .*"
                                       "KOLO_SECRET, or a --secret-file\n$")
 
-    def start_two_nodes(self, program, program_1, *options):
-        """Node 0, which serves already, and node 1."""
+    def start_two_nodes(self, program, program_1, *options, waits_for=""):
+        """Node 0, which serves already, and has written `waits_for` to standard error, and node 1."""
         self.port = port = free_port(2)
         command = [PROGRAMS["kolo_run"], "--nproc_per_node", "2", "--nnodes", "2", "--master_addr", "127.0.0.1",
                    "--master_port", str(port), *options, "--node_rank"]
@@ -57,6 +57,8 @@ class Node(unittest.TestCase):
             while node == "0" and not self.is_served(port):
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.01)
+            while node == "0" and waits_for and waits_for not in jobs[-1].stderr.readline():
+                self.assertIsNone(jobs[-1].poll())
         return jobs
 
     def visitors(self):
@@ -81,6 +83,21 @@ class Node(unittest.TestCase):
             self.assertEqual(node_0.returncode, 3, errors)
             self.assertRegex(errors, rf"rank {rank} \(started by kolo-run on .*: exit status {code}\) ended while the "
                                      "ranks were meeting")
+
+    def test_node_0_that_fails_before_the_others_have_come(self):
+        fails = ["sh", "-c", "test $RANK != 0 || exit 5; exec sleep 600"]
+        for program, code in ((fails, 5), (["./absent"], 2), (["--gpu-ids", "0,0", "true"], 2)):
+            node_0, node_1 = self.start_two_nodes(program, [PROGRAMS["probe"]], waits_for="waiting for the ranks of other")
+            _, errors = node_1.communicate(timeout=20)  # KOLO_INIT_TIMEOUT is 60
+            self.assertEqual((node_0.wait(10), node_1.returncode), (code, 3), errors)
+            self.assertRegex(errors, rf"rank 0 \(started by kolo-run on .*: exit status {code}\) ended while the "
+                                     "ranks were meeting")
+
+    def test_node_0_that_fails_waits_for_the_others_until_a_signal(self):
+        node_0, node_1 = self.start_two_nodes(["./absent"], ["sleep", "600"], waits_for="waiting for the ranks of other")
+        self.assertIsNone(node_1.poll())
+        node_0.send_signal(signal.SIGTERM)
+        self.assertEqual(node_0.wait(10), 2)
 
     def test_a_rank_that_does_not_come_while_others_wait(self):
         probe = PROGRAMS["probe"]
@@ -110,6 +127,19 @@ class Node(unittest.TestCase):
             out, errors = node_0.communicate(timeout=LIMIT)
             self.assertEqual((node_0.returncode, errors), (0, ""))
             self.assertEqual(sorted(out.splitlines()), lines_of(4, hosts=2)[:2])
+
+    def test_node_0_that_fails_after_the_meeting_waits_for_nobody(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stays = [PROGRAMS["probe"], "--until", f"{folder}/go"]
+            node_0, node_1 = self.start_two_nodes(["sh", "-c", '"$0" && exit 5', PROGRAMS["probe"]], stays)
+            _, errors = node_0.communicate(timeout=LIMIT)
+            self.assertEqual(node_0.returncode, 5)
+            self.assertNotIn("waiting", errors)
+            self.assertIsNone(node_1.poll())
+            pathlib.Path(folder, "go").touch()
+            out, errors = node_1.communicate(timeout=LIMIT)
+            self.assertEqual((node_1.returncode, errors), (0, ""))
+            self.assertEqual(sorted(out.splitlines()), lines_of(4, hosts=2)[2:])
 
     def test_an_elastic_job_of_a_program_that_is_not(self):
         with tempfile.TemporaryDirectory() as folder:
