@@ -31,12 +31,10 @@ torch::Tensor first_defined(const TensorLists& lists) {
 
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call) {
   const auto check = [&](const torch::Tensor& tensor) {
-    try {
-      (void)data_type_of(tensor, {});
+    naming(call, [&] {
+      (void)moved_type_of(tensor, {});
       check_one_device(first, tensor, {});
-    } catch (const Exception& error) {
-      raise(error.code(), fmt::format("c10d {}: {}", call, error.what()));
-    }
+    });
   };
   check(first);
   for (const torch::Tensor& other : others) {

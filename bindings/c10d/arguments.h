@@ -2,12 +2,15 @@
 // conversions to the memory that kolo's operations take. Pure; any thread.
 #pragma once
 
+#include "bindings/torch/tensors/tensor_memory.h"
+
 #include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kolo::c10d_binding {
@@ -16,6 +19,16 @@ using Tensors = std::vector<torch::Tensor>;
 using TensorLists = std::vector<Tensors>;
 
 [[noreturn]] void refuse(const char* call, const std::string& why);
+
+/// Returns the result of `check`. An exception's message begins with the name of the call.
+template <class Check>
+auto naming(const char* call, Check&& check) {
+  try {
+    return std::forward<Check>(check)();
+  } catch (const Exception& error) {
+    raise(error.code(), fmt::format("c10d {}: {}", call, error.what()));
+  }
+}
 
 /// The only element of a list. c10d's lists once held a tensor per device; now they hold one.
 template <class List>
@@ -35,7 +48,7 @@ torch::Tensor first_defined(const First& first, const Second& second) {
   return found.defined() ? found : first_defined(second);
 }
 
-/// Throws unless all tensors can take part in one operation.
+/// Throws unless all tensors can be moved by one operation.
 void check_types(const torch::Tensor& first, const Tensors& others, const char* call);
 /// Throws if elements of an output share memory, as after expand(). Precondition: check_types().
 void check_outputs(const Tensors& outputs, const char* call);

@@ -1,8 +1,8 @@
 // What users of a group have registered to be told of its works: c10d's completion and abort hooks
 // (torch/csrc/distributed/c10d/Hooks.hpp). torch's FlightRecorderHook is such a user.
 //
-// Any thread. A hook runs with the lock held, so that none runs once it is removed; it must not
-// call the group.
+// Any thread. A hook runs without the lock, because its user removes hooks with locks held that the
+// hook may take. So a hook that runs already may still run once it is removed.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace kolo::c10d_binding {
 
@@ -32,8 +33,12 @@ class Hooks {
   bool empty() const { return is_empty_.load(std::memory_order_acquire); }
   void call(Arguments... arguments) const {
     if (empty()) return;
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, hook] : hooks_) hook(arguments...);
+    std::vector<Hook> hooks;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [id, hook] : hooks_) hooks.push_back(hook);
+    }
+    for (const Hook& hook : hooks) hook(arguments...);
   }
 
  private:
@@ -45,7 +50,8 @@ class Hooks {
 /// Hooks of a group.
 struct GroupHooks {
   Hooks<std::uint64_t> completion;  ///< called with the key of a work that has succeeded
-  Hooks<> abort;                    ///< called when a work has failed, and before an abort
+  /// Called when a work has failed, but for the end of the world, and before an abort.
+  Hooks<> abort;
 };
 
 }  // namespace kolo::c10d_binding

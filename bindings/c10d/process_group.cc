@@ -1,6 +1,7 @@
 // ProcessGroupKolo: construction, queries, and those calls of c10d::Backend whose tensors are whole
 // on each rank. User threads; one thread at a time for each group.
 #include "bindings/c10d/arguments.h"
+#include "bindings/c10d/interruption.h"
 #include "bindings/c10d/start.h"
 #include "bindings/core/regroup.h"
 #include "bindings/core/shared_memory.h"
@@ -70,6 +71,7 @@ std::chrono::milliseconds ProcessGroupKolo::extension_of(
 }
 
 const ProcessSet& ProcessGroupKolo::set() const {
+  stay_if_host_ends();  // each call comes here first
   const auto refuse_call = [](const char* why) {
     throwing_for_host(
         [&] { raise(ErrorCode::kShutdown, std::string("ProcessGroupKolo: ") + why); });

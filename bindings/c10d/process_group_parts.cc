@@ -132,7 +132,7 @@ CallWork ProcessGroupKolo::allreduce_sparse(Tensors& tensors,
       refuse(call, "takes a sparse COO tensor");
     if (options.reduceOp.op_ != c10d::ReduceOp::SUM)
       raise(ErrorCode::kUnsupported, "c10d allreduce_sparse: kolo reduces sparse tensors by SUM");
-    check_types(tensor._values(), {}, call);
+    (void)reduce_op(options.reduceOp, tensor._values(), call);
     return sparse_part_of(tensor, tensor.device(), set());
   });
   Parts parts({}, mine.options());

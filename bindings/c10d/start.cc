@@ -37,7 +37,7 @@ std::shared_ptr<Work> start_on_host(const ProcessSet& set, OrderedArguments call
   call.input = static_cast<const std::byte*>(input.const_data_ptr());
   call.output = static_cast<std::byte*>(output.data_ptr());
   call.count = count;
-  call.type = data_type_of(output, {});
+  call.type = moved_type_of(output, {});
   call.process_set = set.id();
   return in_order(call, [&input, &output] { return owner_of(input, output); });
 }
@@ -53,7 +53,7 @@ Allocator into(const torch::Tensor& output) {
 Submission negotiated(const ProcessSet& set, OperationKind kind, const torch::Tensor& input,
                       std::shared_ptr<const void> owner) {
   Submission call;
-  call.signature = {.kind = kind, .type = data_type_of(input, {}), .shape = {input.numel()}};
+  call.signature = {.kind = kind, .type = moved_type_of(input, {}), .shape = {input.numel()}};
   call.input = static_cast<const std::byte*>(input.const_data_ptr());
   call.keep_alive = std::move(owner);
   call.process_set = set.id();
@@ -134,11 +134,11 @@ void call_refused(const ProcessSet& set, const CalledMessage& called, const std:
 
 ReduceOp reduce_op(const c10d::ReduceOp& op, const torch::Tensor& tensor, const char* call) {
   const torch::ScalarType type = tensor.scalar_type();
+  const DataType reduced_type = naming(call, [&] { return data_type_of(tensor, {}); });
   if (op.op_ == c10d::ReduceOp::PREMUL_SUM && !op.supplement_)
     refuse(call, "PREMUL_SUM has no factor (ReduceOp::supplement_)");
   const KnownOp* const known = find_op(op.op_);
-  if (known != nullptr && known->fits(type) &&
-      is_supported(data_type_of(tensor, call), known->ours))
+  if (known != nullptr && known->fits(type) && is_supported(reduced_type, known->ours))
     return known->ours;
   raise(ErrorCode::kUnsupported,
         fmt::format(
@@ -259,7 +259,7 @@ std::shared_ptr<Work> start_barrier(const ProcessSet& set, bool will_wait) {
 std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& tensor, int to,
                                  int tag) {
   return throwing_for_host([&] {
-    return send_async(tensor.const_data_ptr(), tensor.numel(), data_type_of(tensor, {}), to,
+    return send_async(tensor.const_data_ptr(), tensor.numel(), moved_type_of(tensor, {}), to,
                       message(set, tensor, tag));
   });
 }
@@ -267,7 +267,7 @@ std::shared_ptr<Work> start_send(const ProcessSet& set, const torch::Tensor& ten
 std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& tensor, int from,
                                  int tag) {
   return throwing_for_host([&] {
-    return recv_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}), from,
+    return recv_async(tensor.data_ptr(), tensor.numel(), moved_type_of(tensor, {}), from,
                       message(set, tensor, tag));
   });
 }
@@ -275,7 +275,7 @@ std::shared_ptr<Work> start_recv(const ProcessSet& set, const torch::Tensor& ten
 std::shared_ptr<Work> start_recv_from_any(const ProcessSet& set, const torch::Tensor& tensor,
                                           int tag) {
   return throwing_for_host([&] {
-    return recv_from_any_async(tensor.data_ptr(), tensor.numel(), data_type_of(tensor, {}),
+    return recv_from_any_async(tensor.data_ptr(), tensor.numel(), moved_type_of(tensor, {}),
                                message(set, tensor, tag));
   });
 }

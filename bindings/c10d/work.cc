@@ -17,6 +17,23 @@
 
 namespace kolo::c10d_binding {
 
+namespace {
+
+/// Number of futures of the process that were asked for and are not complete, and of threads that
+/// may call abort hooks or make the host's exceptions.
+std::atomic<int> user_code = 0;
+
+void begin_user_code() { ++user_code; }
+void end_user_code() {
+  if (--user_code == 0) user_code.notify_all();
+}
+
+}  // namespace
+
+void wait_for_user_code() {
+  for (int left = user_code; left != 0; left = user_code) user_code.wait(left);
+}
+
 /// Shared with the thread, which outlives the FutureThread if a callback destroys the latter.
 struct FutureThread::State {
   std::mutex mutex;
@@ -34,6 +51,7 @@ struct FutureThread::State {
     if (state->closed) return false;
     if (!state->thread.joinable()) state->thread = std::thread([state] { state->run(); });
     ++state->begun;
+    begin_user_code();
     return true;
   }
 
@@ -47,6 +65,7 @@ struct FutureThread::State {
 
   void run() {
     running = this;
+    end_waits_for_this_thread();
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [this] { return !done.empty() || (closed && begun == 0); });
@@ -56,6 +75,7 @@ struct FutureThread::State {
       lock.unlock();
       work->complete_future();
       work.reset();  // without the lock: this may drop the last reference to the group
+      end_user_code();
       lock.lock();
       --begun;
     }
@@ -128,6 +148,13 @@ bool GroupWork::all_done() const {
                      [](const auto& work) { return work->done(); });
 }
 
+bool GroupWork::has_ended() const {
+  return std::any_of(started_.works.begin(), started_.works.end(), [](const auto& work) {
+    const Status status = work->wait();
+    return !status.ok() && status.error().code == ErrorCode::kShutdown;
+  });
+}
+
 void GroupWork::when_done(const std::function<void()>& call) const {
   // One count for each operation and one for this loop. The last decrement is the end.
   const auto left = std::make_shared<std::atomic<std::size_t>>(started_.works.size() + 1);
@@ -150,8 +177,7 @@ void GroupWork::take_outcome() const {
   copied_->record(stream_of(started_.device));
 }
 
-void GroupWork::settle() const {
-  if (settled_.load(std::memory_order_acquire)) return;
+void GroupWork::settle_once() const {
   // std::call_once makes a system call each time.
   const std::lock_guard lock(settle_mutex_);
   if (settled_.load(std::memory_order_relaxed)) return;
@@ -159,9 +185,21 @@ void GroupWork::settle() const {
     throwing_for_host([this] { take_outcome(); });
   } catch (...) {
     failure_ = std::current_exception();
-    hooks_->abort.call();
+    if (!has_ended()) hooks_->abort.call();
   }
   settled_.store(true, std::memory_order_release);
+}
+
+void GroupWork::settle() const {
+  if (settled_.load(std::memory_order_acquire)) return;
+  // A hook may wait for a thread that needs the host's lock, as torch's flight recorder does.
+  run_unlocked([this] {
+    // Either the end waits for this thread, or this thread sees the end here.
+    begin_user_code();
+    if (!must_stay()) settle_once();
+    end_user_code();
+    stay_if_host_ends();
+  });
 }
 
 void GroupWork::take_results() const {
@@ -180,7 +218,7 @@ bool GroupWork::isCompleted() {
   // synchronize() first.
   if (started_.device.is_cpu()) {
     settle();
-    complete_future();
+    if (has_future_.load(std::memory_order_acquire)) run_unlocked([this] { complete_future(); });
   }
   return true;
 }
@@ -222,6 +260,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
     if (work->done()) continue;
     const auto wait_until = [&](Clock::time_point moment) {
       (void)work->wait(moment);
+      stay_if_host_ends();
       return work->done();
     };
     wait_interruptibly(wait_until, until);
@@ -249,8 +288,10 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture() {
   // A callback must not wait for its own thread, so the future is completed here.
   if (state == nullptr || state.get() == FutureThread::State::running ||
       (started_.device.is_cpu() && all_done()) || !FutureThread::State::begin(state)) {
-    for (const auto& work : started_.works) (void)work->wait();
-    complete_future();
+    run_unlocked([this] {
+      for (const auto& work : started_.works) (void)work->wait();
+      complete_future();
+    });
     return future_;
   }
   when_done([self, state] { state->push(self); });

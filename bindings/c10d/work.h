@@ -65,6 +65,10 @@ class FutureThread {
   std::shared_ptr<State> state_;
 };
 
+/// Waits until the futures of all groups are complete and no abort hook of a work runs, after the
+/// end of the world.
+KOLO_API void wait_for_user_code();
+
 class GroupWork final : public c10d::Work {
  public:
   struct Call {
@@ -111,6 +115,8 @@ class GroupWork final : public c10d::Work {
   };
 
   bool all_done() const;
+  /// Whether it has failed because the world has ended in order. Precondition: all_done().
+  bool has_ended() const;
   /// Runs `call` once all operations are done: here, or on the thread that ends the last one.
   void when_done(const std::function<void()>& call) const;
   /// Throws the operations' failure, or finishes the call. Precondition: all operations are done.
@@ -118,6 +124,7 @@ class GroupWork final : public c10d::Work {
   [[noreturn]] void raise_timeout(std::chrono::milliseconds timeout) const;
   /// Turns the operations' outcome into the call's, once. Precondition: all operations are done.
   void settle() const;
+  void settle_once() const;
   /// Makes the current stream wait for the results; throws the call's failure. Precondition: all
   /// operations are done.
   void take_results() const;

@@ -141,7 +141,9 @@ Result<std::optional<LinkCosts>> LinkCache::load() const {
 Status LinkCache::store(const LinkCosts& costs) const {
   if (path_.empty()) return {};
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);
+  // As ~/.cache/kolo: a home directory that does not exist is not for us to make.
+  std::filesystem::create_directory(std::filesystem::path(folder_).parent_path(), error);
+  std::filesystem::create_directory(folder_, error);
   const std::string text = contents_of(topology_, costs);
   // Write to a private name first. So no reader sees half a file, and the last of several writers
   // wins.

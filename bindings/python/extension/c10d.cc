@@ -1,5 +1,6 @@
 // kolo's backend of torch.distributed. torch's own bindings of c10d::Backend carry its calls.
 #include "bindings/c10d/interruption.h"
+#include "bindings/c10d/work.h"
 #include "bindings/python/extension/ends_by_ctrl_c.h"
 #include "bindings/python/extension/parts.h"
 
@@ -10,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -57,6 +59,12 @@ void run_signal_handlers() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+void run_without_interpreter(const std::function<void()>& call) {
+  std::optional<py::gil_scoped_release> unlocked;
+  if (PyGILState_Check() != 0) unlocked.emplace();
+  call();
+}
+
 Group create(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
              std::vector<std::int64_t> global_ranks, std::chrono::milliseconds timeout,
              std::optional<int> device) {
@@ -93,7 +101,17 @@ void add_c10d(py::module_& module) {
              "is there.");
   module.def("create_group_without_ranks", &create_without_ranks,
              "The backend of a group that waits for reconfigure().");
+  module.def(
+      "end_with_interpreter",
+      [] {
+        c10d_binding::set_host_ends();
+        shutdown();
+        c10d_binding::wait_for_user_code();
+      },
+      py::call_guard<py::gil_scoped_release>(),
+      "The end of the world, and of all threads that would call Python.");
   c10d_binding::set_interruption_check(&run_signal_handlers);
+  c10d_binding::set_unlocked(&run_without_interpreter);
 }
 
 }  // namespace kolo::python

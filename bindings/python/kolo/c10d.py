@@ -19,6 +19,7 @@ from typing import Any
 import torch.distributed
 from torch.distributed.rendezvous import register_rendezvous_handler
 
+from kolo._at_exit import end_at_exit
 from kolo._library import extension as _extension
 from kolo.errors import KoloArgumentError, KoloError
 
@@ -32,6 +33,7 @@ _DEVICES = ["cpu", "cuda"]
 
 def _create(options: Any, pg_options: object | None) -> Any:
     """Creates a group's backend, as ``torch.distributed`` describes the group."""
+    end_at_exit()
     group = getattr(options, "process_group", None)
     device_id = group.bound_device_id if group is not None else None
     device = device_id.index if device_id is not None and device_id.type == "cuda" else None

@@ -50,12 +50,14 @@ void check(const DistributedOptimizerOptions& options) {
 
 void check_unowned(const torch::Tensor& tensor, const std::string& name) {
   if (const auto owner = GradientHooks::owner_of(tensor)) {
-    raise(ErrorCode::kInvalidArgument, "parameter '" + name +
-                                           "' is in another DistributedOptimizer or "
-                                           "DistributedDataParallel already, as '" +
-                                           *owner +
-                                           "'; a parameter belongs to one: end that one first "
-                                           "(optimizer.reset(), where a pointer gets the next)");
+    raise(ErrorCode::kInvalidArgument,
+          "parameter '" + name +
+              "' is in another DistributedOptimizer or "
+              "DistributedDataParallel already, as '" +
+              *owner +
+              "'; a parameter belongs to one: end that one first "
+              "(optimizer.reset(), or in Python del optimizer, where a "
+              "variable gets the next)");
   }
 }
 

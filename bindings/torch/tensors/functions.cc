@@ -96,7 +96,7 @@ std::vector<TensorWork> start_checked(const std::vector<TensorGroupMember>& memb
 TensorWork start_checked(const torch::Tensor& tensor, int root,
                          const TensorBroadcastOptions& options) {
   const torch::NoGradGuard no_grad;
-  const DataType type = data_type_of(tensor, {});
+  const DataType type = moved_type_of(tensor, {});
   check_written(tensor);
   TensorWorkParts work{.work = {}, .result = tensor, .device = tensor.device()};
   torch::Tensor memory = tensor.detach();
@@ -114,7 +114,7 @@ TensorWork start_checked(const torch::Tensor& tensor, int root,
 }
 
 torch::Tensor detached_copy(const torch::Tensor& tensor) {
-  static_cast<void>(data_type_of(tensor, {}));
+  static_cast<void>(moved_type_of(tensor, {}));
   return tensor.detach().clone();
 }
 

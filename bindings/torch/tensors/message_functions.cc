@@ -39,7 +39,7 @@ TensorWork send_async(const torch::Tensor& tensor, int to, const TensorMessageOp
   const torch::NoGradGuard no_grad;
   const auto [type, memory] = checked(
       [&]() -> MessageMemory {
-        return {data_type_of(tensor, {}), plain(tensor.detach())};
+        return {moved_type_of(tensor, {}), plain(tensor.detach())};
       },
       tell_peer(OperationKind::kSend, to, options));
   return TensorWork({.work = send_async(memory.data_ptr(), memory.numel(), type, to,
@@ -56,7 +56,7 @@ TensorWork recv_async_(torch::Tensor tensor, int from, const TensorMessageOption
   const torch::NoGradGuard no_grad;
   const auto [type, memory] = checked(
       [&]() -> MessageMemory {
-        const DataType element = data_type_of(tensor, {});
+        const DataType element = moved_type_of(tensor, {});
         check_written(tensor);
         const torch::Tensor own = tensor.detach();
         return {element, is_plain(own) ? own : plain(own)};

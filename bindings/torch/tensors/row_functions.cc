@@ -40,7 +40,7 @@ struct RowMemory {
   std::shared_ptr<torch::Tensor> output = std::make_shared<torch::Tensor>();
 
   explicit RowMemory(const torch::Tensor& tensor)
-      : type(data_type_of(tensor, {})),
+      : type(moved_type_of(tensor, {})),
         shape(shape_of(tensor)),
         format(tensor.suggest_memory_format()) {
     const torch::NoGradGuard no_grad;
@@ -54,6 +54,7 @@ struct RowMemory {
     return collective(options, keep_alive(), input.device());
   }
   ReducescatterOptions core_reduction(const TensorReducescatterOptions& options) const {
+    static_cast<void>(data_type_of(input, {}));
     return reduction(options, core_options(options));
   }
 
@@ -95,6 +96,7 @@ struct RowGroup {
                       memory.empty() ? torch::kCPU : memory.front().input.device());
   }
   ReducescatterOptions core_reduction(const TensorReducescatterOptions& options) const {
+    for (const RowMemory& m : memory) static_cast<void>(data_type_of(m.input, {}));
     return reduction(options, core_options(options));
   }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,7 +62,10 @@ std::optional<DataType> type_of(torch::ScalarType type) {
   return std::nullopt;
 }
 
-DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
+namespace {
+
+/// Throws for what data_type_of() refuses whatever the type.
+void check_place(const torch::Tensor& tensor, const std::string& name) {
   if (!tensor.defined()) {
     raise(ErrorCode::kInvalidArgument, subject_of(name) + " is undefined");
   }
@@ -76,10 +80,45 @@ DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
             fmt::format("{} is on {}, but {}", subject_of(name), device.str(), misfit));
     }
   }
-  if (const std::optional<DataType> type = type_of(tensor.scalar_type())) return *type;
+}
+
+/// The integer type as wide as one that kolo does not reduce.
+std::optional<DataType> carrier_of(torch::ScalarType type) {
+  if (torch::isQIntType(type)) return std::nullopt;  // its numbers need a scale
+  switch (torch::elementSize(type)) {
+    case sizeof(std::uint8_t):
+      return DataType::kUInt8;
+    case sizeof(std::int16_t):
+      return DataType::kInt16;
+    case sizeof(std::int32_t):
+      return DataType::kInt32;
+    case sizeof(std::int64_t):
+      return DataType::kInt64;
+    default:
+      return std::nullopt;
+  }
+}
+
+[[noreturn]] void refuse_type(torch::ScalarType type, const std::string& name) {
   raise(ErrorCode::kUnsupported,
-        subject_of(name) + " has type " + torch::toString(tensor.scalar_type()) +
-            "; kolo takes float64/32/16, bfloat16, int64/32/16/8, uint8, bool and complex64/128");
+        fmt::format("{} has type {}; kolo reduces float64/32/16, bfloat16, int64/32/16/8, uint8, "
+                    "bool and complex64/128, and moves all but quantized types",
+                    subject_of(name), torch::toString(type)));
+}
+
+}  // namespace
+
+DataType data_type_of(const torch::Tensor& tensor, const std::string& name) {
+  check_place(tensor, name);
+  if (const std::optional<DataType> type = type_of(tensor.scalar_type())) return *type;
+  refuse_type(tensor.scalar_type(), name);
+}
+
+DataType moved_type_of(const torch::Tensor& tensor, const std::string& name) {
+  check_place(tensor, name);
+  if (const std::optional<DataType> type = type_of(tensor.scalar_type())) return *type;
+  if (const std::optional<DataType> type = carrier_of(tensor.scalar_type())) return *type;
+  refuse_type(tensor.scalar_type(), name);
 }
 
 std::string device_misfit(torch::Device device, int ordinal) {

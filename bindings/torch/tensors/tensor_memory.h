@@ -14,6 +14,10 @@ namespace kolo {
 /// Throws kUnsupported for a type, layout or device that kolo does not take. Messages name the
 /// tensor.
 DataType data_type_of(const torch::Tensor& tensor, const std::string& name);
+/// The type by which operations that only move elements carry the tensor: an integer type of equal
+/// width if kolo does not reduce its type (uint16, float8). So ranks whose types differ, but not in
+/// width, are not told if both are such types. Throws as data_type_of() does.
+DataType moved_type_of(const torch::Tensor& tensor, const std::string& name);
 /// Why a rank with CUDA device `ordinal` (−1: none) cannot take a tensor on `device`; empty if it
 /// can.
 std::string device_misfit(torch::Device device, int ordinal);

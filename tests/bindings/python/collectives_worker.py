@@ -133,6 +133,44 @@ def messages(rank, size):
         dist.send(mine(), 0, tag=9)
 
 
+def moves(rank, size):
+    """Types that kolo does not reduce travel by all that only moves elements."""
+    for dtype in (torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2):
+        width = dtype.itemsize
+
+        def of(other, dtype=dtype, width=width):
+            return torch.full((3 * width,), 17 + other, dtype=torch.uint8).view(dtype)
+
+        def check(got, wanted):
+            expect(got.view(torch.uint8), wanted.view(torch.uint8))
+
+        def empty(count, dtype=dtype):
+            return torch.empty(count, dtype=dtype)
+
+        every = [of(other) for other in range(size)]
+        dist.broadcast(tensor := of(rank), src=size - 1)
+        check(tensor, of(size - 1))
+        dist.all_gather(outputs := [empty(3) for _ in every], of(rank))
+        list(map(check, outputs, every))
+        dist.all_gather_into_tensor(output := empty(3 * size), of(rank))
+        list(map(check, output.split(3), every))
+        dist.gather(of(rank), outputs if rank == 0 else None)
+        list(map(check, outputs, every))
+        dist.scatter(output := empty(3), every if rank == 0 else None)
+        check(output, of(rank))
+        dist.all_to_all(outputs := [empty(3) for _ in every], [of(rank)] * size)
+        list(map(check, outputs, every))
+        dist.all_to_all_single(output := empty(size), torch.cat([part[:1] for part in every]))
+        check(output, torch.cat([of(rank)[:1]] * size))
+        sent = dist.isend(of(rank), (rank + 1) % size)
+        dist.recv(output := empty(3), (rank - 1) % size)
+        sent.wait()
+        check(output, of((rank - 1) % size))
+        raises(dist.DistBackendError, lambda: dist.all_reduce(of(0)), "c10d allreduce: ", "kolo reduces float64")
+        raises(dist.DistBackendError, lambda: dist.reduce_scatter_tensor(empty(3), torch.empty(3 * size, dtype=dtype)),
+               "kolo reduces float64")
+
+
 def objects(rank, size):
     dist.all_gather_object(everyone := [None] * size, {"rank": rank, "text": "x" * rank})
     assert everyone == [{"rank": other, "text": "x" * other} for other in range(size)], everyone
@@ -237,7 +275,7 @@ def main():
     """Every part by env://, or all-reduces by each init method of the arguments, one after the other."""
     warnings.simplefilter("ignore", FutureWarning)  # forms that torch will drop
     rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-    every = (reductions, gathers, exchanges, messages, objects, groups, barriers, memory, devices, errors)
+    every = (reductions, gathers, exchanges, messages, moves, objects, groups, barriers, memory, devices, errors)
     for method in sys.argv[1:] or ["env://"]:
         dist.init_process_group("kolo", init_method=method, **({} if method == "env://" else {"rank": rank, "world_size": size}))
         assert dist.get_backend() == "kolo" and (dist.get_rank(), dist.get_world_size()) == (rank, size)

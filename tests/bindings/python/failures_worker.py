@@ -1,4 +1,5 @@
 """A rank that fails, is interrupted, or forks. Its job is started by failures_test."""
+import contextlib
 import ctypes
 import functools
 import operator
@@ -7,6 +8,7 @@ import pickle
 import re
 import signal
 import sys
+import threading
 import time
 
 import kolo.c10d
@@ -160,6 +162,24 @@ def forked():
     print(f"rank {dist.get_rank() if dist.is_initialized() else os.environ['RANK']} is done", flush=True)
 
 
+def left_alone():
+    """Nobody waits for the last calls; some may fail as the other rank ends."""
+    works = []
+    with contextlib.suppress(kolo.c10d.KoloError):
+        for _ in range(40):
+            works.append(dist.all_reduce(torch.ones(100000), async_op=True))
+    for work in works[::2]:
+        work.get_future().then(lambda future: None)
+
+
+def thread_left_alone():
+    """A thread is in a call as the program ends."""
+    threading.Thread(target=dist.recv, args=(torch.empty(1), 1 - dist.get_rank()), daemon=True).start()
+    with contextlib.suppress(kolo.c10d.KoloError):
+        dist.all_reduce(torch.ones(10))
+
+
 dist.init_process_group("kolo", *sys.argv[2:])
 {of.__name__: of for of in (killed_in_a_collective, killed_in_backward, ended, interrupted, interrupted_as_it_fails,
-                            failing_compressor, forked)}[sys.argv[1]]()
+                            failing_compressor, forked, left_alone,
+                            thread_left_alone)}[sys.argv[1]]()

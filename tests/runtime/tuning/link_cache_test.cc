@@ -133,6 +133,11 @@ TEST_F(LinkCacheFile, OldMeasurementsAreMadeAgain) {
   EXPECT_TRUE(std::filesystem::exists(cache("tcp; a b a b").path()));
 }
 
+TEST_F(LinkCacheFile, NoHomeDirectoryIsMade) {
+  EXPECT_FALSE(LinkCache(folder_ + "/.cache/kolo", "tcp; a b").store(kCosts).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
 TEST(LinkCache, NowhereKeepsNothing) {
   const LinkCache cache("", "tcp; a b");
   EXPECT_TRUE(cache.store(kCosts).ok());

@@ -1,13 +1,11 @@
 """The world of ranks: start, end, and what a rank is told about itself."""
-import atexit
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kolo._at_exit import end_at_exit
 from kolo._library import extension
-from kolo.errors import KoloError
 from kolo.torch import process_sets as sets
 from kolo.torch.names import forget_names
 from kolo.torch.process_sets import ProcessSet
@@ -28,7 +26,6 @@ class _World:
 
 
 _world: _World | None = None
-_ends_at_exit = False
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
@@ -41,7 +38,6 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         process_sets: sets that exist from the start, the same on every rank. ``"dynamic"`` has no
             effect: process sets can always be added.
     """
-    global _ends_at_exit
     if isinstance(process_sets, str):
         if process_sets != "dynamic":
             raise ValueError(f"process_sets={process_sets!r}: a list of process sets, or 'dynamic'")
@@ -53,9 +49,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
         extension.init([each.ranks for each in wanted], address)
     elif wanted:
         raise ValueError("init(process_sets=…): kolo is initialised already; use add_process_set()")
-    if not _ends_at_exit:
-        atexit.register(_end)
-        _ends_at_exit = True
+    end_at_exit()
     if _world is None:
         _learn(wanted)
 
@@ -98,15 +92,6 @@ def enter_next_world() -> None:
     """In an elastic job, after shutdown(): like init(), with all other living processes. Waits for them."""
     extension.enter_next_world()
     _learn([])
-
-
-def _end() -> None:
-    """Before the interpreter destroys what would wait for other ranks, which learn why this one ends."""
-    error = getattr(sys, "last_value", None)
-    is_own = error is not None and not isinstance(error, KoloError) and extension.is_initialized()
-    if is_own and not extension.membership()[0]:  # an elastic job goes on without this rank
-        extension.abort(f"its program ended by {type(error).__name__}: {error}".removesuffix(": "))
-    shutdown()
 
 
 def is_initialized() -> bool:
