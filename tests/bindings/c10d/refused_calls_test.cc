@@ -115,10 +115,13 @@ TEST_F(ProcessGroup, WhatOneRankRefusesFailsOnAllAndNothingElse) {
     expect_refused("scatter", "there is no rank " + std::to_string(size()),
                    [&] { return group_->scatter(outputs, at_root, scatters); });
     // Types that kolo does not take; nothing tells the others what this rank's call was to be.
+    const auto quantized = [](const torch::Tensor& tensor) {
+      return torch::quantize_per_tensor(tensor, /*scale=*/1, /*zero_point=*/0, torch::kQInt8);
+    };
     const auto typed = [&](const Tensors& tensors) {
       Tensors result;
       for (const torch::Tensor& tensor : tensors)
-        result.push_back(refuses ? tensor.to(torch::kFloat8_e4m3fn) : tensor);
+        result.push_back(refuses ? quantized(tensor) : tensor);
       return result;
     };
     Tensors typed_inputs = typed(inputs);
@@ -129,7 +132,8 @@ TEST_F(ProcessGroup, WhatOneRankRefusesFailsOnAllAndNothingElse) {
     expect_refused("alltoall", "has type",
                    [&] { return group_->alltoall(typed_parts, typed_sent); });
     // A message of the last rank to rank 0, and one of rank 0 to the last rank.
-    Tensors untyped{torch::empty({2}, refuses ? torch::kFloat8_e4m3fn : torch::kFloat32)};
+    Tensors untyped{torch::zeros({2})};
+    if (refuses) untyped[0] = quantized(untyped[0]);
     if (refuses) {
       EXPECT_THAT(message_of([&] { group_->send(untyped, 0, 3); }), HasSubstr("has type"));
       EXPECT_THAT(message_of([&] { group_->recv(untyped, 0, 3); }), HasSubstr("has type"));
