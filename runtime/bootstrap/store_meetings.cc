@@ -43,14 +43,6 @@ bool StoreMeetings::has_left_the_first(int rank) const {
   return joined_.count(rank) > 0 && !tables_.at(1).has(rank);
 }
 
-bool StoreMeetings::has_each_node(int nodes, int each) const {
-  std::set<int> come;
-  for (const auto& [rank, meeting] : joined_) come.insert(rank / each);
-  for (const int rank : gone_) come.insert(rank / each);
-  come.insert(0);
-  return static_cast<int>(come.size()) >= nodes;
-}
-
 bool StoreMeetings::is_empty() const {
   return std::all_of(tables_.begin(), tables_.end(),
                      [](const auto& entry) { return entry.second.is_empty(); });

@@ -30,8 +30,6 @@ class StoreMeetings {
 
   /// Whether the rank has joined the first meeting and left it again.
   bool has_left_the_first(int rank) const;
-  /// Whether a rank of each node but the first has joined or ended. A node has `each` ranks.
-  bool has_each_node(int nodes, int each) const;
   bool has_anyone_met_in_the_first() const {
     const auto first = tables_.find(1);
     return first != tables_.end() && first->second.has_anyone_met();

@@ -115,7 +115,7 @@ void TcpStoreServer::serve() {
     {
       const std::lock_guard lock(mutex_);
       is_empty_ = meetings_.is_empty();
-      has_each_node_ = meetings_.has_each_node(options_.nodes, options_.slots);
+      has_each_node_ = static_cast<int>(nodes_come_.size()) >= options_.nodes;
       changed_.notify_all();
     }
     // After is_empty_ is up to date: once answered, rank 0 may call wait_until_left().
@@ -236,6 +236,7 @@ void TcpStoreServer::on_hello(Connection& connection, const Fields& hello) {
     connection.rank = member->rank;
     connection.meeting = *meeting;
   }
+  if (!lobby_) nodes_come_.insert(member->rank / options_.slots);
   connection.send(to_frame({std::string(kOkReply), proof(options_.secret, "server")}));
 }
 

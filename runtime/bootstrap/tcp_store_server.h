@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -175,10 +176,11 @@ class TcpStoreServer {
   std::vector<std::string> warnings_;  ///< guarded by mutex_
   bool stop_ = false;
   bool is_empty_ = true;
-  bool has_each_node_ = false;  ///< guarded by mutex_
-  std::optional<Lobby> lobby_;  ///< guarded by mutex_
-  bool is_elastic_ = false;     ///< guarded by mutex_
-  std::vector<int> gone_;       ///< ranks that note_rank_end() has named; guarded by mutex_
+  std::set<int> nodes_come_ = {0};  ///< nodes of which a rank has joined a meeting or ended
+  bool has_each_node_ = false;      ///< guarded by mutex_
+  std::optional<Lobby> lobby_;      ///< guarded by mutex_
+  bool is_elastic_ = false;         ///< guarded by mutex_
+  std::vector<int> gone_;           ///< ranks that note_rank_end() has named; guarded by mutex_
   /// Launchers of other nodes. Guarded by mutex_.
   struct Nodes {
     std::map<int, int> processes = {};  ///< by number: the node
