@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::seconds;
 
-/// How long a rank tries to reach its parent, which listens before the store tells of it.
+/// How long a rank tries to reach its parent.
 constexpr seconds kConnects(5);
 /// How long a connection may take to prove that it is a child's.
 constexpr seconds kProves(5);
@@ -69,7 +69,7 @@ void Relay::link(const RelayPlace& place, int store, Deadline deadline) {
 
 bool Relay::try_link(const RelayPlace& place, Deadline deadline) {
   if (place.rank != 0) {
-    auto parent = connect_to(place.parent, within(kConnects, deadline));
+    auto parent = connect_once(place.parent, within(kConnects, deadline));
     if (!parent.ok()) return false;
     parent_ = *std::move(parent);
     const std::string hello = to_frame({place.token, std::to_string(place.rank)});

@@ -277,6 +277,17 @@ Deadline warns_after(Deadline deadline) {
   return Deadline::after(deadline.remaining(4 * kSilence) / 4);
 }
 
+Result<UniqueDescriptor> connect_once(const Endpoint& endpoint, Deadline deadline) {
+  Addresses addresses;
+  UniqueDescriptor fd;
+  bool is_down = false;
+  int error = EHOSTUNREACH;
+  if (resolve_in_time(endpoint, addresses, deadline, nullptr) == 0)
+    error = try_connect_to_any(addresses.get(), fd, deadline, is_down);
+  if (error == 0) return fd;
+  return KOLO_ERROR(kPeerLost, "nobody answers at {} ({})", to_text(endpoint), reason(error));
+}
+
 Result<UniqueDescriptor> connect_to(const Endpoint& endpoint, Deadline deadline,
                                     const std::function<void(const std::string&)>& warn) {
   milliseconds pause(5);

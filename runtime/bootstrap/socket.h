@@ -46,6 +46,8 @@ Status await_name(const Endpoint& endpoint, Deadline deadline,
 /// When a wait that ends at the deadline warns: after 10 s, or a quarter of the time left.
 Deadline warns_after(Deadline deadline);
 
+/// To a side that listens already, so that a refusal is an error at once: it has closed.
+Result<UniqueDescriptor> connect_once(const Endpoint& endpoint, Deadline deadline);
 /// Tries again until the deadline, since the other side may start later. kTimeout tells the last
 /// refusal. kInvalidArgument if the name is unknown after half a minute, or at once if this host
 /// cannot reach even itself. Calls `warn` once for a name that is not known yet, and once if nobody

@@ -62,8 +62,8 @@ class Cycle final : public TransportListener {
   /// Before the first step: this rank fails in init. Tells the ranks whose init has ended, which
   /// no longer hear from the rendezvous.
   void give_up(const Error& why);
-  /// Before the first step: Peers::open_link_to_coordinator().
-  void open_link() { peers_.open_link_to_coordinator(); }
+  /// Before the first step: Peers::open_first_links().
+  void open_first_links() { peers_.open_first_links(); }
 
   /// Fails everything, on this rank and on the other ranks.
   void abort(Error error);

@@ -30,10 +30,15 @@ void Peers::open_link(int rank) {
   static_cast<void>(groups_.world().control_plane().send(rank, MessageKind::kBeat, {}));
 }
 
-void Peers::open_link_to_coordinator() {
+void Peers::open_first_links() {
   const Communicator& world = groups_.world().communicator();
-  if (world.size() <= kFewRanks || world.rank() == 0) return;
-  static_cast<void>(groups_.world().control_plane().send(0, MessageKind::kBeat, {}));
+  const auto open = [&](int rank) {
+    if (rank == world.rank()) return;
+    static_cast<void>(groups_.world().control_plane().send(rank, MessageKind::kBeat, {}));
+  };
+  const int next = (world.rank() + 1) % world.size();
+  open(next);
+  if (world.size() > kFewRanks && next != 0) open(0);
 }
 
 bool Peers::has_left(int rank) const { return groups_.world().departures().contains(rank); }

@@ -24,9 +24,9 @@ class Peers {
   bool concerned(int rank) const;
   /// Makes that rank concerned() from now on.
   void open_link(int rank);
-  /// Before the first step, in a large world: opens a link to rank 0, so that rank 0 hears when
-  /// this rank ends.
-  void open_link_to_coordinator();
+  /// Before the first step: opens a link to the next rank, so that one rank at least hears when
+  /// this one goes silent, and in a large world one to rank 0, which hears when this rank ends.
+  void open_first_links();
   /// That rank of the world has sent its shutdown notice.
   bool has_left(int rank) const;
 

@@ -116,7 +116,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(Bootstrap& bootstrap, RuntimePar
     KOLO_TRY(runtime->connect(bootstrap, std::move(peers), open_accelerator));
     if (runtime->config_.operations == "nccl")
       KOLO_TRY(runtime->connect_nccl(bootstrap, open_nccl));
-    runtime->cycle_.open_link();
+    runtime->cycle_.open_first_links();
     runtime->driver_->start();
     if (measured != nullptr)
       KOLO_TRY(runtime->choose_exchange(bootstrap, *measured, Deadline::after(timeout)));

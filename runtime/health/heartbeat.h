@@ -1,6 +1,7 @@
 // Heartbeat: detects ranks that have gone silent although their process may live: a host or network
 // went away while bytes were on their way, or a process was stopped. Each rank sends a beat over
-// every link that it has opened anyway, first at once, then four times per timeout. A rank that has
+// every link that it has opened, first at once, then four times per timeout. One of these goes to
+// the next rank, so that ranks that share memory alone are heard of, too. A rank that has
 // sent one beat is expected to be heard of until its shutdown notice. Pure logic over counters, so
 // that tests need no clock; the cycle sends the beats. Token holder only.
 //
