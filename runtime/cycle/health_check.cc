@@ -92,16 +92,12 @@ void HealthCheck::check_processes() {
 }
 
 void HealthCheck::check_heartbeats(Clock::time_point now) {
-  Group& world = context_.groups.world();
-  const int own = world.communicator().rank();
+  const int own = context_.groups.world().communicator().rank();
   const Transport& transport = context_.services.transport;
   const auto findings = heartbeat_.look(
       now, transport.active_peers(), [&](int rank) { return transport.activity(rank); },
       [&](int rank) { return rank == own || context_.peers.has_left(rank); });
-  for (const int rank : findings.beat) {
-    // Best effort: the transport reports ranks that cannot be reached.
-    static_cast<void>(world.control_plane().send(rank, MessageKind::kBeat, {}));
-  }
+  for (const int rank : findings.beat) context_.peers.beat(rank);
   for (const auto& [rank, duration] : findings.silent)
     on_lost_(rank,
              KOLO_ERROR(kPeerLost,

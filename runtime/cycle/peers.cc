@@ -26,19 +26,18 @@ bool Peers::concerned(int rank) const {
 }
 
 void Peers::open_link(int rank) {
-  if (concerned(rank)) return;
+  if (!concerned(rank)) beat(rank);
+}
+
+void Peers::beat(int rank) {
   static_cast<void>(groups_.world().control_plane().send(rank, MessageKind::kBeat, {}));
 }
 
 void Peers::open_first_links() {
   const Communicator& world = groups_.world().communicator();
-  const auto open = [&](int rank) {
-    if (rank == world.rank()) return;
-    static_cast<void>(groups_.world().control_plane().send(rank, MessageKind::kBeat, {}));
-  };
   const int next = (world.rank() + 1) % world.size();
-  open(next);
-  if (world.size() > kFewRanks && next != 0) open(0);
+  if (next != world.rank()) beat(next);
+  if (world.size() > kFewRanks && world.rank() != 0 && next != 0) beat(0);
 }
 
 bool Peers::has_left(int rank) const { return groups_.world().departures().contains(rank); }

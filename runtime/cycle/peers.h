@@ -27,6 +27,9 @@ class Peers {
   /// Before the first step: opens a link to the next rank, so that one rank at least hears when
   /// this one goes silent, and in a large world one to rank 0, which hears when this rank ends.
   void open_first_links();
+  /// Tells that rank that this one lives. Best effort: the transport reports ranks that cannot be
+  /// reached.
+  void beat(int rank);
   /// That rank of the world has sent its shutdown notice.
   bool has_left(int rank) const;
 

@@ -91,7 +91,7 @@ OrderedCall Exchange::awaited() const {
 
 std::byte* Exchange::data_of(std::size_t rank) const {
   if (is_in_ring()) return segments_[rank]->ring + ring_.begin;
-  if (runs_ahead_) return segments_[rank]->ahead[wait_.line - 2].data;
+  if (runs_ahead_) return segments_[rank]->ahead[ahead_ % ControlSegment::kAheadLines].data;
   ControlSegment::Slot& slot = slot_of(rank);
   return request_.bytes() <= ControlSegment::kLargestInLine ? slot.in_line : slot.data;
 }
@@ -281,7 +281,7 @@ void Exchange::fetch_next_slot() const {
   if (runs_ahead_) {
     const ControlSegment::Line& line = segments_[own()]->line(ahead_line(ahead_ + 1));
     return fetch_to_write(reinterpret_cast<const std::byte*>(&line),
-                          sizeof line + request_.bytes());
+                          sizeof line + (gives_input() ? request_.bytes() : 0));
   }
   if (unseen_ > 0) return;
   const std::size_t bytes = request_.bytes();

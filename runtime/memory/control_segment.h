@@ -32,6 +32,7 @@ struct alignas(kCacheLine) ControlSegment {
   /// Bytes of the largest input of an exchange.
   static constexpr std::size_t kLargest = 128 << 10;
 
+  /// The head of a slot, beside which its first data is.
   struct Line {
     std::atomic<std::uint64_t> flag = 0;  ///< OrderedCall::flag() of the call whose data is here
     /// Number and fingerprint of the same call, for ranks that check whether they are out of step.
